@@ -1,0 +1,6 @@
+"""Graph to trace. The only package that imports onnx and networkx."""
+
+from bpusim.compiler.build import Options, compile_graph, compile_llm_config, compile_model
+from bpusim.compiler.graph import Graph, load_graph, read_model
+
+__all__ = ["Graph", "Options", "compile_graph", "compile_llm_config", "compile_model", "load_graph", "read_model"]

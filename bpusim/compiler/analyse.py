@@ -1,0 +1,158 @@
+"""Walk a graph in program order: dims, folded constants, bookkeeping, and the cost of every op."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import onnx
+
+from bpusim.compiler.dims import Expr, as_expr
+from bpusim.compiler.fold_ints import fold
+from bpusim.compiler.graph import INTEGER, Graph, Node, Stored
+from bpusim.compiler.rules import DOMAINS, RULES
+from bpusim.compiler.values import Context, Cost, Value, VecWork
+from bpusim.errors import CompileError, Place, Problem
+
+__all__ = ["Analysis", "Draft", "analyse"]
+
+_BOOKKEEPING_INPUTS = ("attention_mask", "position_ids")
+
+
+@dataclass(slots=True)
+class Draft:
+    """An op before it is placed: its nodes (several once fused), cost, activations read and made (by storage)."""
+
+    nodes: list[Node]
+    cost: Cost
+    inputs: list[str]
+    outputs: list[str]
+    cpu: bool = False
+    why_cpu: str = ""
+
+    @property
+    def type(self) -> str:
+        """Types of its nodes, joined."""
+        return "+".join(n.type for n in self.nodes)
+
+
+@dataclass(slots=True)
+class Analysis:
+    """All that lowering needs: drafts in order, every tensor's value, and what costs nothing and why."""
+
+    drafts: list[Draft] = field(default_factory=list)
+    values: dict[str, Value] = field(default_factory=dict)
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    stored: dict[str, Stored] = field(default_factory=dict)
+    views: list[Node] = field(default_factory=list)
+    bookkeeping: list[Node] = field(default_factory=list)
+    kv_dtype: int = onnx.TensorProto.FLOAT16
+
+
+def analyse(graph: Graph, bindings: Mapping[str, Expr], shapes: Mapping[str, tuple[int, ...]], on_cpu: frozenset[str], strict: bool) -> Analysis:
+    """Cost every node of ``graph`` with its symbols bound.
+
+    ``shapes`` overrides whole input shapes. Op types in ``on_cpu`` go to the CPU; so do ops without a rule, or, with
+    ``strict``, they are one error that lists them all.
+    """
+    out = Analysis(stored=dict(graph.stored), outputs=graph.outputs)
+    for name, t in graph.stored.items():
+        out.values[name] = Value.of_stored(name, t)
+    place = Place(graph.file)
+    unknown = [n for n in shapes if n not in graph.inputs]
+    if unknown:
+        raise CompileError([Problem(f"the model has no input '{n}'", place, "inputs: " + ", ".join(graph.inputs)) for n in unknown])
+    for name, (dtype, dims) in graph.inputs.items():
+        out.values[name] = _input(name, dtype, shapes.get(name, dims), bindings)
+        out.inputs.append(name)
+    problems: list[Problem] = []
+    opset = graph.opsets.get("ai.onnx", 1)
+    for node in graph.nodes:
+        inputs = [out.values[i] if i else None for i in node.inputs]
+        folded = fold(node, inputs, out.stored)
+        if folded is not None:
+            out.values[node.outputs[0]] = folded
+            out.bookkeeping.append(node)
+            continue
+        rule = RULES.get(node.type) if node.domain in DOMAINS else None
+        if rule is None:
+            _without_rule(graph, node, inputs, out, bindings, strict, problems)
+            continue
+        context = Context(node, inputs, out.stored, opset, graph.file)
+        try:
+            cost = rule(context)
+        except ValueError as e:
+            context.fail(str(e))
+        out.values.update(context.outputs)
+        made = list(context.outputs.values())
+        if all(v is None or v.book or v.const is not None for v in inputs) and all(v.dtype in INTEGER for v in made):
+            for v in made:
+                v.book = True
+            out.bookkeeping.append(node)
+        elif cost is None:
+            out.views.append(node)
+        else:
+            forced = node.type in on_cpu
+            out.drafts.append(_draft(node, inputs, context.outputs, cost, forced, "forced by --fallback-op" if forced else ""))
+            if cost.cache_inputs:
+                out.kv_dtype = context.value(cost.cache_inputs[0]).dtype
+    if problems:
+        raise CompileError(problems)
+    _check_bound(graph, out)
+    return out
+
+
+def _input(name: str, dtype: int, dims: tuple[int | str | None, ...], bindings: Mapping[str, Expr]) -> Value:
+    bound = [
+        as_expr(d) if isinstance(d, int) else bindings.get(d or "", Expr({f"?{d or f'{name}[{i}]'}": 1})) for i, d in enumerate(dims)
+    ]
+    return Value(tuple(bound), dtype, book=name in _BOOKKEEPING_INPUTS and dtype in INTEGER, storage=name)
+
+
+def _draft(node: Node, inputs: list[Value | None], outputs: Mapping[str, Value], cost: Cost, cpu: bool, why: str) -> Draft:
+    reads = [
+        v.storage for i, v in enumerate(inputs) if v is not None and not v.static and i not in cost.cache_inputs
+    ]
+    cache = {node.outputs[i] for i in cost.cache_outputs if i < len(node.outputs)}
+    return Draft([node], cost, list(dict.fromkeys(reads)), [n for n in outputs if n not in cache], cpu, why)
+
+
+def _without_rule(
+    graph: Graph, node: Node, inputs: list[Value | None], out: Analysis, bindings: Mapping[str, Expr], strict: bool, problems: list[Problem]
+) -> None:
+    """A CPU fallback priced as one multiply and one add per element in and out, where the shapes are known."""
+    place = Place(graph.file)
+    name = f"{node.domain + '::' if node.domain else ''}{node.type}"
+    made: dict[str, Value] = {}
+    for o in filter(None, node.outputs):
+        dtype, dims = graph.annotated.get(o, (onnx.TensorProto.FLOAT, ()))
+        bound = [as_expr(d) if isinstance(d, int) else bindings.get(d or "") for d in dims]
+        if o not in graph.annotated or any(b is None for b in bound):
+            problems.append(
+                Problem(f"{node}: no cost rule for {name}, and the file does not state the shape of '{o}'", place,
+                        "run shape inference on the file, or remove the op")
+            )  # fmt: skip
+            bound = [as_expr(1)]
+        made[o] = Value(tuple(b for b in bound if b is not None), dtype, storage=o)
+    if strict:
+        problems.append(Problem(f"{node}: no cost rule for {name}", place, "drop --strict to run it on the CPU"))
+    elements = sum((v.elements for v in [*(i for i in inputs if i is not None and not i.static), *made.values()]), as_expr(0))
+    out.values.update(made)
+    out.drafts.append(
+        _draft(node, inputs, made, Cost(vec=[VecWork({"mul": 1, "add": 1}, elements)]), True, "no cost rule: priced as a multiply and an add per element")
+    )
+
+
+def _check_bound(graph: Graph, out: Analysis) -> None:
+    """All symbols that a cost depends on and that nobody bound, in one error."""
+    missing: set[str] = set()
+    for draft in out.drafts:
+        exprs = [g.macs for g in draft.cost.gemms] + [w.rows * w.length for w in draft.cost.vec]
+        exprs += [out.values[n].elements for n in (*draft.inputs, *draft.outputs)]
+        for e in exprs:
+            missing |= {t[1:] for t in e.terms if t.startswith("?")}
+    if missing:
+        raise CompileError(
+            [Problem(f"the size '{m}' is not bound", Place(graph.file), f"add --bind {m}=NUMBER, or the input's whole shape: --bind INPUT=1x3x224x224") for m in sorted(missing)]
+        )

@@ -1,0 +1,206 @@
+"""From a model to a trace: the phases, the tensors, the header and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+from bpusim.compiler.analyse import Analysis, analyse
+from bpusim.compiler.dims import KV, TOKENS, as_expr
+from bpusim.compiler.graph import Graph, load_graph, read_model
+from bpusim.compiler.lower import Lowered, fuse, lower
+from bpusim.compiler.quant import PLANS, Plan, WeightUse
+from bpusim.compiler.target import Target
+from bpusim.errors import CompileError, Place, did_you_mean
+from bpusim.hardware import CoreSpec
+from bpusim.hardware.spec import ActivationType
+from bpusim.trace import Header, Op, Tensor, Trace
+
+__all__ = ["Options", "compile_graph", "compile_llm_config", "compile_model"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to compile. ``bind``: sizes by symbol; ``shapes``: whole input shapes; ``outputs``: stop at these tensors."""
+
+    quant: str = "keep"
+    activation: ActivationType = "int16"
+    chunk: int = 256
+    context: int | None = None
+    last_logit: bool = False
+    fallback_ops: frozenset[str] = frozenset()
+    strict: bool = False
+    bind: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    outputs: Sequence[str] = ()
+    name: str | None = None
+    cores: tuple[int, ...] | None = None
+    command: str = ""
+
+
+def compile_model(path: str | Path, core: CoreSpec, options: Options = Options()) -> Trace:  # noqa: B008 (frozen)
+    """Compile an ONNX file for ``core``. External weight files are not needed. Raises :class:`CompileError`."""
+    model, sha = read_model(path)
+    return compile_graph(load_graph(model, str(path), sha), core, options)
+
+
+def compile_llm_config(path: str | Path, core: CoreSpec, options: Options = Options()) -> Trace:  # noqa: B008 (frozen)
+    """Compile an LLM given only by its public ``config.json``: the graph is built in memory and goes the same way."""
+    from bpusim.compiler.llm_config import build_llm
+
+    model, sha = build_llm(path)
+    return compile_graph(load_graph(model, str(path), sha), core, options)
+
+
+def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
+    """Compile a loaded graph."""
+    if options.quant not in PLANS:
+        raise CompileError(f"unknown plan '{options.quant}'", do=did_you_mean(options.quant, PLANS))
+    plan = Plan(options.quant)  # type: ignore[arg-type]
+    if options.activation not in core.mac.rate:
+        raise CompileError(f"the target has no rate for {options.activation} activations", do="it has: " + ", ".join(core.mac.rate))
+    if options.outputs:
+        graph = graph.until(options.outputs)
+    _check_bindings(graph, options)
+    llm = {"sequence_length", "past_sequence_length"} <= _symbols(graph)
+    given = {k: as_expr(v) for k, v in options.bind.items()}
+    chunk = options.chunk if llm else 0
+    phases: dict[str, tuple[Analysis, Lowered]] = {}
+    for name, tokens in (("prefill", TOKENS), ("decode", as_expr(1))) if llm else (("frame", as_expr(1)),):
+        batch = {"batch_size": as_expr(1), "sequence_length": tokens, "past_sequence_length": KV, "total_sequence_length": KV + tokens}
+        analysis = analyse(graph, {**(batch if llm else {}), **given}, options.shapes, options.fallback_ops, options.strict)
+        _classify(graph, analysis)
+        if name == "prefill" and options.last_logit:
+            _last_logit(analysis)
+        pad = chunk if name == "prefill" else 1
+        phases[name] = analysis, lower(name, analysis, fuse(analysis.drafts), plan, Target(core, options.activation, pad), pad if llm else 0)
+    first, lowered = phases["decode" if llm else "frame"]
+    tensors = _tensors(plan, [low for _, low in phases.values()])
+    header = Header(
+        model=options.name or Path(graph.file).stem,
+        target=core.fingerprint(),
+        source={"file": Path(graph.file).name, "sha256": graph.sha256, "producer": graph.producer, "opset": graph.opsets},
+        command=options.command,
+        cores="any" if options.cores is None else options.cores,
+        quant=plan.describe(options.activation, _kv_bits(first)),
+        context=_context(first, options, graph) if llm else 0,
+        chunk=chunk,
+        kv_bytes_per_token=lowered.kv_bytes_per_token,
+        layers=max((i.count for i in lowered.phase.items if not isinstance(i, Op)), default=0) if llm else 0,
+        vocab=_vocab(first) if llm else 0,
+        workspace=max(low.workspace for _, low in phases.values()),
+        report=_report(phases),
+    )
+    return Trace(header, tensors, {n: low.phase for n, (_, low) in phases.items()})
+
+
+def _symbols(graph: Graph) -> set[str]:
+    return {d for _, dims in graph.inputs.values() for d in dims if isinstance(d, str)}
+
+
+def _check_bindings(graph: Graph, options: Options) -> None:
+    known = _symbols(graph)
+    for name in options.bind:
+        if name not in known:
+            raise CompileError(f"the model has no size called '{name}'", place=Place(graph.file), do=did_you_mean(name, sorted(known)))
+    if options.chunk < 1:
+        raise CompileError(f"a chunk of {options.chunk} tokens", do="give one or more")
+    types = {n.type for n in graph.nodes}
+    for op in options.fallback_ops:
+        if op not in types:
+            raise CompileError(f"the model has no op of type '{op}'", place=Place(graph.file), do=did_you_mean(op, sorted(types)))
+
+
+def _classify(graph: Graph, analysis: Analysis) -> None:
+    """Roles that follow from use: the weight that makes the logits, or is tied to the embedding table, is the head."""
+    embedded = {u.tensor for d in analysis.drafts for u, _ in d.cost.weights if u.role == "embedding"}
+    outputs = set(graph.outputs)
+    for d in analysis.drafts:
+        is_head = any(analysis.values[o].storage in outputs for o in d.outputs) and bool(embedded)
+        d.cost.weights = [
+            (WeightUse(u.tensor, "head", u.rows, u.k, u.stored), rows)
+            if u.role == "linear" and (is_head or u.tensor in embedded) else (u, rows)
+            for u, rows in d.cost.weights
+        ]  # fmt: skip
+
+
+def _last_logit(analysis: Analysis) -> None:
+    """Compute the head for the last row only: what a graph does that gathers the last token before it."""
+    for d in analysis.drafts:
+        if any(u.role == "head" for u, _ in d.cost.weights):
+            for g in range(len(d.cost.gemms)):
+                d.cost.gemms[g] = type(d.cost.gemms[g])(as_expr(1), d.cost.gemms[g].k, d.cost.gemms[g].n)
+            d.cost.vec = [type(w)(w.per, as_expr(1), w.length) for w in d.cost.vec]
+            for o in d.outputs:
+                value = analysis.values[o]
+                value.dims = tuple(as_expr(1) if "tokens" in e.terms else e for e in value.dims)
+
+
+def _tensors(plan: Plan, phases: list[Lowered]) -> tuple[Tensor, ...]:
+    weights: dict[str, WeightUse] = {}
+    labels: dict[str, list[str]] = {}
+    users: dict[str, list[str]] = {}
+    for low in phases:
+        labels |= low.instances
+        users |= low.users
+        for name, use in low.weights.items():
+            kept = weights.setdefault(name, use)
+            if use.role in ("linear", "head") or kept.stored < use.stored:
+                weights[name] = use
+    out = []
+    for label, names in labels.items():
+        use = weights[names[0]]
+        shared = tuple(dict.fromkeys(users[names[0]])) if len(names) == 1 and len(set(users[names[0]])) > 1 else ()
+        out.append(Tensor(label, plan.bytes(use), len(names), use.role, shared if use.role in ("head", "embedding") else ()))
+    return tuple(out)
+
+
+def _kv_bits(analysis: Analysis) -> int:
+    from bpusim.compiler.graph import ELEMENT_BITS
+
+    return ELEMENT_BITS[analysis.kv_dtype]
+
+
+def _context(analysis: Analysis, options: Options, graph: Graph) -> int:
+    """Cache entries a sequence may have: as asked, at most the rows of the RoPE table."""
+    tables = [u.rows for d in analysis.drafts for u in d.cost.resident]
+    limit = min(tables, default=0)
+    if options.context is None:
+        if not limit:
+            raise CompileError("the model does not state its context limit", place=Place(graph.file), do="give it: --context 4096")
+        return limit
+    if limit and options.context > limit:
+        raise CompileError(f"a context of {options.context} exceeds the {limit} rows of the RoPE table", place=Place(graph.file))
+    return options.context
+
+
+def _vocab(analysis: Analysis) -> int:
+    return max((u.rows for d in analysis.drafts for u, _ in d.cost.weights if u.role in ("head", "embedding")), default=0)
+
+
+def _report(phases: Mapping[str, tuple[Analysis, Lowered]]) -> dict[str, Any]:
+    """What costs nothing and why, what runs on the CPU and why, what is spilled: nothing is left out in silence."""
+    analysis, _ = next(iter(phases.values()))
+
+    def count(nodes: list[Any]) -> dict[str, int]:
+        out: dict[str, int] = {}
+        for n in nodes:
+            out[n.type] = out.get(n.type, 0) + 1
+        return dict(sorted(out.items()))
+
+    fallbacks: dict[str, dict[str, Any]] = {}
+    for d in analysis.drafts:
+        if d.cpu:
+            row = fallbacks.setdefault(d.type, {"count": 0, "why": d.why_cpu, "first": d.nodes[0].name or d.nodes[0].outputs[0]})
+            row["count"] += 1
+    return {
+        "views": count(analysis.views),
+        "host_bookkeeping": count(analysis.bookkeeping),
+        "cpu_fallbacks": fallbacks,
+        "spilled_tensors": {n: len(low.spilled) for n, (_, low) in phases.items() if low.spilled},
+    }
+
+

@@ -1,0 +1,40 @@
+"""Find the repeated layers in a row of ops."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+__all__ = ["Run", "find_repeats"]
+
+Run = tuple[int, int, int]
+"""(start, period, count): ``count`` equal passes of ``period`` ops from ``start`` on."""
+
+
+def find_repeats(signatures: Sequence[Hashable]) -> list[Run]:
+    """Runs of two or more equal passes that do not overlap, greedily: the longest stretch from each start.
+
+    Ops outside all runs are not listed.
+    """
+    codes: dict[Hashable, int] = {}
+    row = np.array([codes.setdefault(s, len(codes)) for s in signatures], dtype=np.int64)
+    n = len(row)
+    runs: list[Run] = []
+    at = 0
+    while at < n:
+        best: Run | None = None
+        for period in np.flatnonzero(row[at + 1 :] == row[at]) + 1:
+            differs = np.flatnonzero(row[at : n - period] != row[at + period :])
+            same = int(differs[0]) if len(differs) else n - period - at
+            count = same // int(period) + 1
+            if count >= 2 and (best is None or count * period > best[1] * best[2]):
+                best = (at, int(period), count)
+            if best is not None and best[1] * best[2] >= n - at:
+                break
+        if best is None:
+            at += 1
+        else:
+            runs.append(best)
+            at = best[0] + best[1] * best[2]
+    return runs

@@ -1,0 +1,81 @@
+"""What an op takes on the target core: cycles, issued MACs, DMA tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bpusim.compiler.dims import Expr, as_expr
+from bpusim.compiler.values import Cost, Gemm, VecWork
+from bpusim.hardware import CoreSpec
+from bpusim.hardware.array import fill_drain, tile_cycles
+from bpusim.hardware.spec import ActivationType
+
+__all__ = ["TILES_PER_SCRATCHPAD", "Target"]
+
+TILES_PER_SCRATCHPAD = 8
+"""The DMA fetches reads in pieces of at most an eighth of the scratchpad: enough to overlap, few to issue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A core as the compiler sees it, with the activation type and the chunk that padded costs assume."""
+
+    core: CoreSpec
+    activation: ActivationType
+    chunk: int
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes of one activation."""
+        return 1 if self.activation == "int8" else 2
+
+    def array(self, gemms: list[Gemm]) -> tuple[Expr, Expr]:
+        """(cycles, issued MACs) of GEMMs run one after another.
+
+        Small groups (depthwise convolutions) share a tile block-diagonally, as many as fit its rows and columns.
+        """
+        cycles, issued = as_expr(0), as_expr(0)
+        mac = self.core.mac
+        k_row = mac.cycles_per_row(self.activation)
+        for g in gemms:
+            m, k, n = (e.padded(self.chunk) for e in (g.m, g.k, g.n))
+            tiles = k.ceil_div(mac.rows) * n.ceil_div(mac.cols) * g.groups
+            if g.groups > 1 and k.is_const and n.is_const:
+                together = max(1, min(mac.rows // int(k) if int(k) else 1, mac.cols // int(n) if int(n) else 1))
+                if together > 1:
+                    tiles = as_expr(-(-g.groups // together))
+            cycles += tiles * tile_cycles(int(m), k_row, mac.rows, mac.load_rows_per_cycle)
+            cycles += fill_drain(mac.rows, mac.cols)
+            issued += tiles * int(m) * mac.rows * mac.cols
+        return cycles, issued
+
+    def vector(self, work: list[VecWork]) -> tuple[Expr, dict[str, Expr]]:
+        """(cycles, operations by class): ``lanes`` elements a pass; a row whose length grows is padded by itself."""
+        cycles = as_expr(0)
+        operations: dict[str, Expr] = {}
+        unit = self.core.vector
+        for w in work:
+            rows, length = w.rows.padded(self.chunk), w.length.padded(self.chunk)
+            total = rows * length
+            passes = total.ceil_div(unit.lanes) if total.is_const else rows * length.ceil_div(unit.lanes)
+            cycles += passes * sum(n * unit.cycles[c] for c, n in w.per.items())  # type: ignore[index]
+            for c, n in w.per.items():
+                operations[c] = operations.get(c, as_expr(0)) + total * n
+        return cycles, operations
+
+    def compute(self, cost: Cost) -> tuple[Expr, Expr, Expr, dict[str, Expr]]:
+        """(cycles, array cycles, issued MACs, vector operations): parts add up unless fused, then the longer counts."""
+        mac_cycles, issued = self.array(cost.gemms)
+        vec_cycles, operations = self.vector(cost.vec)
+        if cost.fused and mac_cycles.is_const and vec_cycles.is_const:
+            return as_expr(max(int(mac_cycles), int(vec_cycles))), mac_cycles, issued, operations
+        return mac_cycles + vec_cycles, mac_cycles, issued, operations
+
+    def tiles(self, read: Expr) -> Expr:
+        """DMA tiles for ``read`` bytes: its fixed part and the part that grows with the cache are cut apart."""
+        piece = self.core.scratchpad // TILES_PER_SCRATCHPAD
+        fixed = -(-read.terms.get("1", 0) // piece)
+        grows = read.terms.get("kv", 0)
+        if not grows:
+            return as_expr(max(fixed, 1))
+        return Expr({"1": max(fixed, 1), f"ceil(kv/{max(piece // grows, 1)})": 1})

@@ -1,0 +1,182 @@
+"""What the compiler knows of each tensor, and what a cost rule gets and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import onnx
+
+from bpusim.compiler.dims import ONE, Expr, as_expr, product
+from bpusim.compiler.graph import Node, Stored
+from bpusim.compiler.quant import Role, WeightUse
+from bpusim.errors import CompileError, Place
+
+__all__ = ["Context", "Cost", "Gemm", "Value", "VecWork"]
+
+
+@dataclass(slots=True)
+class Value:
+    """A tensor: dims, element type, and what it is.
+
+    ``const``: its integer values, when they are known; ``weight``: the stored tensor it views; ``book``: integer
+    bookkeeping derived from shapes or masks only; ``storage``: the tensor whose bytes it is (a view's source).
+    """
+
+    dims: tuple[Expr, ...]
+    dtype: int
+    const: tuple[Expr, ...] | None = None
+    weight: str | None = None
+    book: bool = False
+    storage: str = ""
+
+    @property
+    def elements(self) -> Expr:
+        """Number of elements."""
+        return product(self.dims)
+
+    @property
+    def static(self) -> bool:
+        """Whether it is a weight, a known constant, or bookkeeping: no activation."""
+        return self.weight is not None or self.const is not None or self.book
+
+    @classmethod
+    def of_stored(cls, name: str, t: Stored) -> Value:
+        """A stored tensor: a weight, or a known constant when its values were kept."""
+        dims = tuple(as_expr(d) for d in t.dims)
+        const = None if t.values is None else tuple(as_expr(int(v)) for v in t.values.reshape(-1))
+        return cls(dims, t.dtype, const, weight=name)
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """``groups`` products of ``m x k`` by ``k x n``; the ``k x n`` operand is held stationary."""
+
+    m: Expr
+    k: Expr
+    n: Expr
+    groups: int = 1
+
+    @property
+    def macs(self) -> Expr:
+        """Multiply-accumulates."""
+        return self.m * self.k * self.n * self.groups
+
+
+@dataclass(frozen=True, slots=True)
+class VecWork:
+    """``rows`` of ``length`` elements, each costing ``per`` cycles of its class."""
+
+    per: Mapping[str, int]
+    rows: Expr
+    length: Expr = ONE
+
+
+@dataclass(slots=True)
+class Cost:
+    """What an op asks of the machine. ``fused``: vector work overlaps the array. ``weights``: which and how many
+    rows are read (None: all). ``kv_read``, ``kv_write``: cache elements."""
+
+    gemms: list[Gemm] = field(default_factory=list)
+    vec: list[VecWork] = field(default_factory=list)
+    weights: list[tuple[WeightUse, Expr | None]] = field(default_factory=list)
+    kv_read: Expr = field(default_factory=lambda: as_expr(0))
+    kv_write: Expr = field(default_factory=lambda: as_expr(0))
+    fused: bool = False
+    resident: list[WeightUse] = field(default_factory=list)
+    """Weights of this op that another op (the RoPE prologue) reads."""
+    cache_inputs: tuple[int, ...] = ()
+    cache_outputs: tuple[int, ...] = ()
+    """Inputs and outputs that are the KV cache, charged through ``kv_read`` and ``kv_write``."""
+
+
+class Context:
+    """A node with what is known of its inputs; a rule sets the outputs and returns a :class:`Cost`, or None for a view."""
+
+    def __init__(self, node: Node, inputs: list[Value | None], stored: Mapping[str, Stored], opset: int, file: str) -> None:
+        self.node = node
+        self.inputs = inputs
+        self.stored = stored
+        self.opset = opset
+        self.file = file
+        self.outputs: dict[str, Value] = {}
+
+    def fail(self, what: str, do: str = "") -> NoReturn:
+        """Stop with an error that names this node."""
+        raise CompileError(f"{self.node}: {what}", place=Place(self.file), do=do)
+
+    def value(self, index: int) -> Value:
+        """Input number ``index``, which must be given."""
+        value = self.inputs[index] if index < len(self.inputs) else None
+        if value is None:
+            self.fail(f"input {index} is missing")
+        return value
+
+    def optional(self, index: int) -> Value | None:
+        """Input number ``index``, if given."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute; without a default it must be there."""
+        if name in self.node.attrs:
+            return self.node.attrs[name]
+        if default is None:
+            self.fail(f"attribute '{name}' is missing")
+        return default
+
+    def ints(self, index: int, attr: str | None = None) -> tuple[int, ...] | None:
+        """Integers given as input number ``index`` or, in older opsets, as an attribute."""
+        value = self.optional(index)
+        if value is not None:
+            if value.const is None or not all(c.is_const for c in value.const):
+                self.fail(f"input {index} '{self.node.inputs[index]}' steers the shape but its values are not known before the run")
+            return tuple(int(c) for c in value.const)
+        if attr is not None and attr in self.node.attrs:
+            got = self.node.attrs[attr]
+            return tuple(got) if isinstance(got, list | tuple) else (int(got),)
+        return None
+
+    def out(self, dims: tuple[Expr | int, ...], *, index: int = 0, dtype: int | None = None) -> Value | None:
+        """Declare output number ``index`` (None if the node leaves it out)."""
+        if index >= len(self.node.outputs) or not self.node.outputs[index]:
+            return None
+        name = self.node.outputs[index]
+        value = Value(tuple(as_expr(d) for d in dims), self.value(0).dtype if dtype is None else dtype, storage=name)
+        self.outputs[name] = value
+        return value
+
+    def view(self, dims: tuple[Expr | int, ...], source: int = 0) -> None:
+        """Output 0 is input ``source`` under other dims: no work, no bytes."""
+        value = self.out(dims)
+        origin = self.value(source)
+        if value is not None:
+            value.storage, value.weight, value.dtype = origin.storage, origin.weight, origin.dtype
+            value.book = origin.book
+            if origin.const is not None and len(origin.const) == _count(value):
+                value.const = origin.const
+
+    def number(self, dim: Expr, what: str) -> int:
+        """A dimension that must be a plain number here."""
+        if not dim.is_const:
+            self.fail(f"{what} is {dim}; this op needs a fixed number", do="bind it: --bind NAME=NUMBER")
+        return int(dim)
+
+    def use(self, value: Value, role: Role, rows: int, k: int, *extra: Value | None) -> WeightUse:
+        """``value`` as a weight of ``rows`` x ``k``, with its scales and zero points in ``extra``."""
+        assert value.weight is not None
+        names = [value.weight, *(v.weight for v in extra if v is not None and v.weight)]
+        return WeightUse(value.weight, role, rows, k, sum(self.stored[n].bytes for n in names))
+
+    def operand(self, value: Value | None, role: Role) -> list[tuple[WeightUse, Expr | None]]:
+        """A small weight (bias, norm) read whole; nothing for an activation, a scalar, or none."""
+        if value is None or value.weight is None:
+            return []
+        elements = self.number(value.elements, "the size of a weight")
+        if elements <= 1 or value.dtype == onnx.TensorProto.INT64:
+            return []
+        return [(self.use(value, role, 1, elements), None)]
+
+
+def _count(value: Value) -> int:
+    return int(value.elements) if value.elements.is_const else -1

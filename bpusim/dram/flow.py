@@ -1,0 +1,191 @@
+"""The channel as a fluid: transfers are flows whose rates change only when one starts, ends, or changes its limit.
+
+One live timer serves the whole channel, set for the flow that ends next. A timer that a change made stale is left in
+the queue and ignored when it fires: SimPy cannot take an event back, and a check is cheaper than a heap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+
+import simpy
+
+from bpusim.dram.arbitration import Share
+from bpusim.ports import BufferKind, Observer, TransferList
+from bpusim.units import PS_PER_S, Ps
+
+__all__ = ["FlowChannel", "FlowPort", "Transmission"]
+
+
+class Transmission:
+    """A transfer under way on a :class:`FlowChannel`: a :class:`bpusim.ports.Flow`."""
+
+    __slots__ = ("_channel", "_history", "_limit", "_rate", "_served", "_since", "bytes", "done", "port", "totals")
+
+    def __init__(self, channel: FlowChannel, port: FlowPort, parts: TransferList, limit: float | None) -> None:
+        self._channel = channel
+        self.port = port
+        self.bytes = parts.bytes
+        self.totals: Mapping[tuple[BufferKind, bool], int] = parts.totals()
+        self.done = simpy.Event(channel.env)
+        self._limit = limit
+        self._rate = 0.0
+        self._served = 0.0
+        self._since: Ps = channel.env.now  # type: ignore[assignment]  # SimPy types time as float; ours is integer
+        self._history: list[tuple[Ps, float, float, float]] = []
+
+    @property
+    def history(self) -> Sequence[tuple[Ps, float, float, float]]:
+        """(from time, bytes by then, B/s from then on, B/s if alone); the last row is the end once it is done."""
+        return self._history
+
+    @property
+    def alone(self) -> float:
+        """B/s it would get with the channel to itself."""
+        rate = self.port.rate_alone
+        return rate if self._limit is None else min(rate, self._limit)
+
+    def set_limit(self, bytes_per_s: float | None) -> None:
+        """Cap the rate from now on; None lifts the cap."""
+        if bytes_per_s is not None and bytes_per_s < 0:
+            raise ValueError(f"a limit of {bytes_per_s} B/s")
+        self._limit = bytes_per_s
+        if not self.done.triggered:
+            self._channel.reshare()
+
+    def served(self, at: Ps) -> float:
+        """Bytes arrived by ``at``."""
+        if self.done.triggered and at >= self._since:
+            return float(self.bytes)
+        for start, by_then, rate, _ in reversed(self._history):
+            if at >= start:
+                return min(by_then + rate * (at - start) / PS_PER_S, float(self.bytes))
+        return 0.0
+
+    def advance(self, now: Ps) -> None:
+        """Account the bytes up to ``now`` at the present rate."""
+        if now > self._since:
+            self._served = min(self._served + self._rate * (now - self._since) / PS_PER_S, float(self.bytes))
+            self._since = now
+
+    def take(self, rate: float, now: Ps) -> None:
+        """Go on at ``rate`` from ``now``."""
+        if rate != self._rate or not self._history:
+            self._rate = rate
+            self._history.append((now, self._served, rate, self.alone))
+
+    def end(self) -> Ps | None:
+        """When the last byte arrives at the present rate; None if it stands still."""
+        left = self.bytes - self._served
+        if left <= 0:
+            return self._since
+        return self._since + ceil(left * PS_PER_S / self._rate) if self._rate > 0 else None
+
+    def finish(self, now: Ps) -> None:
+        """The last byte has arrived."""
+        self._served, self._since = float(self.bytes), now
+        self._history.append((now, float(self.bytes), 0.0, self.alone))
+        self.done.succeed(self)
+
+
+class FlowPort:
+    """A master's port into a :class:`FlowChannel`: a :class:`bpusim.ports.Port`."""
+
+    __slots__ = ("channel", "latency", "name", "rate_alone", "window")
+
+    def __init__(self, channel: FlowChannel, name: str, window: int, latency: Ps, limit: int) -> None:
+        self.channel = channel
+        self.name = name
+        self.window = window
+        self.latency = latency
+        self.rate_alone = min(float(limit), window * PS_PER_S / latency, channel.capacity)
+
+    def start(self, parts: TransferList, *, limit: float | None = None) -> Transmission:
+        """Begin to move ``parts`` in order; nothing to move is done at once."""
+        flow = Transmission(self.channel, self, parts, limit)
+        self.channel.add(flow)
+        return flow
+
+
+class FlowChannel:
+    """A DRAM channel that gives its masters at most ``capacity`` B/s in all, shared by ``share``.
+
+    ``order`` ranks masters for the strict policy; those not named come after, as they started.
+    """
+
+    def __init__(self, env: simpy.Environment, capacity: float, share: Share, observer: Observer, order: Sequence[str] = ()) -> None:
+        self.env = env
+        self.capacity = capacity
+        self._share = share
+        self._observer = observer
+        self._rank = {name: i for i, name in enumerate(order)}
+        self._flows: list[Transmission] = []
+        self._timer: simpy.Event | None = None
+
+    def port(self, name: str, window: int, latency: Ps, limit: int) -> FlowPort:
+        """A port that keeps ``window`` bytes outstanding at an unloaded ``latency``, at most ``limit`` B/s."""
+        return FlowPort(self, name, window, latency, limit)
+
+    def add(self, flow: Transmission) -> None:
+        """Take in a new flow."""
+        if flow.bytes <= 0:
+            flow.finish(self._now())
+            return
+        self._flows.append(flow)
+        if self._rank:
+            self._flows.sort(key=lambda f: self._rank.get(f.port.name, len(self._rank)))
+        self.reshare()
+
+    def _now(self) -> Ps:
+        return self.env.now  # type: ignore[return-value]  # integer by construction
+
+    def reshare(self) -> None:
+        """Work out all rates anew and set the timer for the next end."""
+        now = self._now()
+        flows = self._flows
+        for f in flows:
+            f.advance(now)
+        if not flows:
+            self._timer = None
+            self._observer.rates_changed(now, {})
+            return
+        if len(flows) == 1:
+            rates = [min(flows[0].alone, self.capacity)]
+        else:
+            rates = self._share([f.alone for f in flows], [float(f.port.window) for f in flows], self.capacity)
+        first: Ps | None = None
+        for f, rate in zip(flows, rates, strict=True):
+            f.take(rate, now)
+            end = f.end()
+            if end is not None and (first is None or end < first):
+                first = end
+        self._observer.rates_changed(now, {f.port.name: r for f, r in zip(flows, rates, strict=True)})
+        self._timer = None
+        if first is not None:
+            timer = self.env.timeout(first - now)
+            timer.callbacks.append(self._expired)  # type: ignore[union-attr]  # a fresh timeout has its list
+            self._timer = timer
+
+    def _expired(self, timer: simpy.Event) -> None:
+        if timer is not self._timer:
+            return
+        now = self._now()
+        ended = []
+        for f in self._flows:
+            f.advance(now)
+            end = f.end()
+            if end is not None and end <= now:
+                ended.append(f)
+        self._flows = [f for f in self._flows if f not in ended]
+        for f in ended:
+            f.finish(now)
+            self._observer.moved(f.port.name, f.totals, now)
+        # The masters that wait start their next flows in callbacks at this very instant; rates follow after them.
+        settle = self.env.timeout(0)
+        settle.callbacks.append(self._settle)  # type: ignore[union-attr]
+        self._timer = settle
+
+    def _settle(self, timer: simpy.Event) -> None:
+        if timer is self._timer:
+            self.reshare()

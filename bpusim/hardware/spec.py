@@ -1,0 +1,205 @@
+"""What a machine is: frozen descriptions, read from presets and scenario files, every quantity with its unit.
+
+These are pydantic dataclasses, so one definition serves the program (typed, frozen, slotted), the check of users'
+files (unknown keys are refused) and the JSON Schema. No class here knows how its unit behaves in time.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic.dataclasses import dataclass
+
+from bpusim.units import Bandwidth, Duration, Frequency, PerByte, Size
+
+__all__ = [
+    "VECTOR_CLASSES",
+    "ActivationType",
+    "CoreSpec",
+    "CoresSpec",
+    "DmaSpec",
+    "DramSpec",
+    "HostSpec",
+    "MacSpec",
+    "MachineSpec",
+    "VectorSpec",
+]
+
+ActivationType = Literal["int8", "int16"]
+VECTOR_CLASSES = ("add", "mul", "exp", "div", "reduce", "convert")
+"""Classes of vector work; ``add`` also stands for compare, select and max, ``convert`` for any copy or cast."""
+
+STRICT = ConfigDict(extra="forbid", strict=True)
+Count = Annotated[int, Field(ge=1)]
+
+
+def _rate(value: Any) -> Fraction:
+    """``1`` or ``1/4``: rows a cycle. A row must take a whole number of cycles."""
+    if isinstance(value, Fraction):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(f"{value!r} is not a rate; write 1 or a fraction such as 1/4")
+    try:
+        rate = Fraction(value)
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"{value!r} is not a rate; write 1 or a fraction such as 1/4") from None
+    if rate <= 0 or rate.numerator != 1:
+        raise ValueError(f"{value} is not one over a whole number; write 1 or a fraction such as 1/4")
+    return rate
+
+
+Rate = Annotated[
+    Fraction,
+    BeforeValidator(_rate),
+    WithJsonSchema({"anyOf": [{"const": 1}, {"type": "string", "pattern": r"^1/[1-9]\d*$"}], "examples": ["1/4"]}),
+]
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
+class MacSpec:
+    """A systolic array of ``rows`` x ``cols`` multiply-accumulate units (1 MAC = 2 operations)."""
+
+    rows: Count
+    cols: Count
+    load_rows_per_cycle: Count
+    rate: dict[ActivationType, Rate]
+    dataflow: Literal["weight_stationary"] = "weight_stationary"
+
+    def cycles_per_row(self, activation: ActivationType) -> int:
+        """Cycles that one row of activations occupies the array: 1 over the rate."""
+        return self.rate[activation].denominator
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
+class VectorSpec:
+    """A vector unit: ``lanes`` elements at a time, each taking the cycles of its class."""
+
+    lanes: Count
+    cycles: dict[Literal["add", "mul", "exp", "div", "reduce", "convert"], Count]
+
+    @model_validator(mode="after")
+    def _complete(self) -> VectorSpec:
+        missing = [c for c in VECTOR_CLASSES if c not in self.cycles]
+        if missing:
+            raise ValueError(f"cycles lacks {', '.join(missing)}; every class needs its cost, or it would be free")
+        return self
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
+class DmaSpec:
+    """A port into the DRAM channel: alone it reads ``min(port, window / (latency + the channel's latency))``."""
+
+    window: Size
+    latency: Duration
+    port: Bandwidth
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
+class CoreSpec:
+    """One BPU core. ``scratchpad`` streams weights and spilled tensors; ``activations`` holds what stays on chip."""
+
+    clock: Frequency
+    mac: MacSpec
+    vector: VectorSpec
+    scratchpad: Size
+    activations: Size
+    dma: DmaSpec
+    op_overhead: Duration
+    layer_sync: Duration
+    toolchain: str
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What a trace is compiled for: all that shapes its ops, nothing that may be varied freely."""
+        return {
+            "array": [self.mac.rows, self.mac.cols],
+            "dataflow": self.mac.dataflow,
+            "load_rows": self.mac.load_rows_per_cycle,
+            "rate": {k: str(v) for k, v in sorted(self.mac.rate.items())},
+            "lanes": self.vector.lanes,
+            "vector": {k: self.vector.cycles[k] for k in VECTOR_CLASSES},  # type: ignore[index]
+            "scratchpad": self.scratchpad,
+            "activations": self.activations,
+            "toolchain": self.toolchain,
+        }
+
+    @property
+    def peak_macs_per_s(self) -> int:
+        """MACs a second with the fastest activation type."""
+        best = max(self.mac.rate.values())
+        return int(self.mac.rows * self.mac.cols * self.clock * best)
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
+class CoresSpec(CoreSpec):
+    """The BPU cores, all alike, named ``bpu0``, ``bpu1``, ..."""
+
+    count: Count = Field(kw_only=True)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the cores in order."""
+        return tuple(f"bpu{i}" for i in range(self.count))
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
+class DramSpec:
+    """The channel all masters share, and who wins when they ask for more than it gives."""
+
+    preset: str
+    capacity: Size
+    usable: Size
+    arbitration: Literal["proportional", "equal", "strict"] = "proportional"
+    order: list[str] | None = None
+    """``strict`` only: masters from the first served to the last; those not named come after, as they started."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DramSpec:
+        if self.usable > self.capacity:
+            raise ValueError("usable exceeds capacity; lower usable or raise capacity")
+        if self.arbitration == "strict" and not self.order:
+            raise ValueError("strict arbitration needs an order; write order: [bpu0, bpu1]")
+        if self.arbitration != "strict" and self.order:
+            raise ValueError(f"order means nothing to {self.arbitration} arbitration; remove it or write arbitration: strict")
+        return self
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
+class HostSpec:
+    """The CPU cluster and what its runtime work costs."""
+
+    cores: Count
+    clock: Frequency
+    dma: DmaSpec
+    per_request: Duration
+    tokenize_per_token: Duration
+    per_token: Duration
+    sample_per_entry: Duration
+    per_frame: Duration
+    dispatch: Duration
+    dispatch_per_layer: Duration
+    doorbell: Duration
+    interrupt: Duration
+    cache_per_byte: PerByte
+    allocate_per_tensor: Duration
+    log_per_op: Duration
+    fallback_op: Duration
+    fallback_cycles: dict[Literal["add", "mul", "exp", "div", "reduce", "convert", "mac"], Count]
+
+    @model_validator(mode="after")
+    def _complete(self) -> HostSpec:
+        missing = [c for c in (*VECTOR_CLASSES, "mac") if c not in self.fallback_cycles]
+        if missing:
+            raise ValueError(f"fallback_cycles lacks {', '.join(missing)}; every class needs its cost, or it would be free")
+        return self
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
+class MachineSpec:
+    """A board: BPU cores, one DRAM channel, a host."""
+
+    name: str
+    cores: CoresSpec
+    dram: DramSpec
+    host: HostSpec

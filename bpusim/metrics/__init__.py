@@ -1,0 +1,26 @@
+"""Observers and the definitions of what is measured."""
+
+from bpusim.metrics.causes import CAUSES, Ledger, shares_ms
+from bpusim.metrics.recorder import CoreCounters, Recorder
+from bpusim.metrics.result import ChatStats, CoreStats, DramStats, FrameStats, PhaseStats, Result, RunWarning
+from bpusim.metrics.streams import ChatRecord, FrameRecord, RequestRow, percentile_ms, rate_per_s
+
+__all__ = [
+    "CAUSES",
+    "ChatRecord",
+    "ChatStats",
+    "CoreCounters",
+    "CoreStats",
+    "DramStats",
+    "FrameRecord",
+    "FrameStats",
+    "Ledger",
+    "PhaseStats",
+    "Recorder",
+    "RequestRow",
+    "Result",
+    "RunWarning",
+    "percentile_ms",
+    "rate_per_s",
+    "shares_ms",
+]

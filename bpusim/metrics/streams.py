@@ -1,0 +1,72 @@
+"""What users of a stream feel, by the field's names: TTFT, TPOT, ITL, frame latency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bpusim.metrics.causes import Ledger
+from bpusim.units import PS_PER_S, Ps
+
+__all__ = ["ChatRecord", "FrameRecord", "RequestRow", "percentile_ms", "rate_per_s"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRow:
+    """One finished request: when it came, when its first and last token were out."""
+
+    stream: str
+    index: int
+    prompt: int
+    tokens: int
+    arrived: Ps
+    first_token: Ps
+    end: Ps
+
+    @property
+    def ttft(self) -> Ps:
+        """Time to first token."""
+        return self.first_token - self.arrived
+
+
+@dataclass(slots=True)
+class ChatRecord:
+    """Everything counted of one chat stream. ``decode`` and ``first`` sum the causes of all decode tokens and of all
+    times to first token."""
+
+    requests: list[RequestRow] = field(default_factory=list)
+    tokens: int = 0
+    gaps: list[Ps] = field(default_factory=list)
+    decode: Ledger = field(default_factory=Ledger)
+    first: Ledger = field(default_factory=Ledger)
+    first_tokens: int = 0
+    ttft_total: Ps = 0
+
+    @property
+    def decode_tokens(self) -> int:
+        """Tokens after the first of their request."""
+        return len(self.gaps)
+
+
+@dataclass(slots=True)
+class FrameRecord:
+    """Everything counted of one camera stream."""
+
+    captured: int = 0
+    dropped: int = 0
+    latencies: list[Ps] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=Ledger)
+
+
+def percentile_ms(values: Sequence[Ps], q: float) -> float | None:
+    """Percentile ``q`` in ms, linear between samples; None of nothing."""
+    return float(np.percentile(np.asarray(values, dtype=np.float64), q)) / 1e9 if len(values) else None
+
+
+def rate_per_s(count: int, duration: Ps) -> float:
+    """``count`` per second of ``duration``; 0 of no time."""
+    return count * PS_PER_S / duration if duration else 0.0
+
+

@@ -1,0 +1,156 @@
+"""The seams between components: protocols and value types, no logic.
+
+A core knows its clock, its DMA port and its observer only through these; the DRAM channel, in either fidelity,
+is what stands behind a :class:`Port`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import simpy
+
+from bpusim.units import Ps
+
+__all__ = [
+    "BUFFER_KINDS",
+    "BufferKind",
+    "CallCounters",
+    "Clock",
+    "Flow",
+    "Observer",
+    "Port",
+    "Transfer",
+    "TransferList",
+]
+
+BufferKind = Literal["weights", "kv", "spill", "io"]
+BUFFER_KINDS: tuple[BufferKind, ...] = ("weights", "kv", "spill", "io")
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Bytes of one buffer, moved one way: ``bytes`` from ``offset`` of ``buffer``."""
+
+    buffer: str
+    offset: int
+    bytes: int
+    kind: BufferKind
+    write: bool
+
+
+class TransferList(Protocol):
+    """Transfers in the order the DMA issues them; made one by one only for whoever iterates."""
+
+    @property
+    def bytes(self) -> int:
+        """Sum over all transfers."""
+        ...
+
+    def totals(self) -> Mapping[tuple[BufferKind, bool], int]:
+        """Bytes by (buffer kind, is a write)."""
+        ...
+
+    def __iter__(self) -> Iterator[Transfer]: ...
+
+
+class Clock(Protocol):
+    """A clock domain."""
+
+    @property
+    def hz(self) -> int:
+        """Present frequency."""
+        ...
+
+    def cycles_to_ps(self, cycles: int) -> Ps:
+        """Duration of ``cycles`` at the present frequency, rounded to the nearest picosecond."""
+        ...
+
+    def on_change(self, callback: Callable[[int], None]) -> None:
+        """Call ``callback(new_hz)`` whenever the frequency changes."""
+        ...
+
+
+class Flow(Protocol):
+    """A transfer under way. Bytes arrive at a rate that changes only at the instants in ``history``."""
+
+    @property
+    def done(self) -> simpy.Event:
+        """Succeeds when the last byte has arrived."""
+        ...
+
+    @property
+    def history(self) -> Sequence[tuple[Ps, float, float, float]]:
+        """(from time, bytes arrived by then, B/s from then on, B/s if it were alone)."""
+        ...
+
+    def set_limit(self, bytes_per_s: float | None) -> None:
+        """Cap the rate from now on; None lifts the cap."""
+        ...
+
+    def served(self, at: Ps) -> float:
+        """Bytes arrived by ``at``."""
+        ...
+
+
+class Port(Protocol):
+    """A master's way into the DRAM channel."""
+
+    @property
+    def name(self) -> str:
+        """Name of the master."""
+        ...
+
+    @property
+    def rate_alone(self) -> float:
+        """The highest rate in B/s that this port can ever be given."""
+        ...
+
+    @property
+    def latency(self) -> Ps:
+        """From a request on an idle channel to its data."""
+        ...
+
+    def start(self, parts: TransferList, *, limit: float | None = None) -> Flow:
+        """Begin to move ``parts`` in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallCounters:
+    """What one call did, for the observers. Cycles are of the core clock."""
+
+    mac_busy_ps: Ps
+    macs: int
+    issued_macs: int
+    ops: int
+
+
+class Observer(Protocol):
+    """Watches a run. Components call it; it never calls back."""
+
+    def call_started(self, core: str, label: str, at: Ps) -> None:
+        """A core began a call."""
+        ...
+
+    def call_ended(self, core: str, label: str, at: Ps, counters: CallCounters) -> None:
+        """A core finished a call."""
+        ...
+
+    def moved(self, master: str, totals: Mapping[tuple[BufferKind, bool], int], at: Ps) -> None:
+        """A flow of ``master`` completed with these bytes by (kind, is a write)."""
+        ...
+
+    def rates_changed(self, at: Ps, rates: Mapping[str, float]) -> None:
+        """The channel gives these rates in B/s from now on."""
+        ...
+
+    def clock_changed(self, unit: str, hz: int, at: Ps) -> None:
+        """A clock domain runs at ``hz`` from now on."""
+        ...
+
+    def waited(self, who: str, cause: str, start: Ps, end: Ps) -> None:
+        """``who`` spent this interval on ``cause``."""
+        ...

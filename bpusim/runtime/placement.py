@@ -1,0 +1,55 @@
+"""Which part of a model runs on which core."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bpusim.trace import Program, Trace
+
+__all__ = ["PlacedModel", "place"]
+
+_KEPT = 64
+
+
+@dataclass(slots=True)
+class PlacedModel:
+    """A resident model: its parts with the core each runs on."""
+
+    name: str
+    trace: Trace
+    parts: tuple[tuple[int, Trace], ...]
+    context: int
+    _bound: OrderedDict[tuple[int, str, int, int], Program] = field(default_factory=OrderedDict, repr=False)
+
+    def bind(self, part: int, phase: str, kv: int, tokens: int) -> Program:
+        """A part at a position. Prefill chunks and frames come again and are kept; a decode step is bound each time."""
+        if phase == "decode":
+            return self.parts[part][1].bind(phase, kv=kv, tokens=tokens)
+        key = (part, phase, kv, tokens)
+        if key not in self._bound:
+            self._bound[key] = self.parts[part][1].bind(phase, kv=kv, tokens=tokens)
+            if len(self._bound) > _KEPT:
+                self._bound.popitem(last=False)
+        return self._bound[key]
+
+
+def place(
+    name: str, trace: Trace, asked: Sequence[int], split: str | Sequence[int] | None, context: int
+) -> tuple[PlacedModel, list[str]]:
+    """(the placed model, warnings). A trace pinned to cores stays there, whatever is asked."""
+    pinned = trace.header.cores
+    if isinstance(pinned, tuple) and set(asked) != set(pinned):
+        have = "[" + ", ".join(map(str, pinned)) + "]"
+        want = ", ".join(f"bpu{c}" for c in asked)
+        fix = f"--cores {','.join(map(str, asked))}" if len(asked) == 1 else "--cores any"
+        warning = (
+            f"model '{name}' asks for {want}, but its trace is compiled for cores {have} and stays there; "
+            f"compile it with {fix} to move it"
+        )
+        return PlacedModel(name, trace, ((pinned[0], trace),), context), [warning]
+    if len(asked) == 1:
+        return PlacedModel(name, trace, ((asked[0], trace),), context), []
+    parts = trace.split(len(asked) if split == "even" or split is None else tuple(int(n) for n in split))
+    return PlacedModel(name, trace, tuple(zip(asked, parts, strict=True)), context), []

@@ -1,0 +1,29 @@
+"""Scenario files: what a user may write, and the loader that checks it."""
+
+from bpusim.scenario.loader import load_scenario
+from bpusim.scenario.model import Scenario
+from bpusim.scenario.schema import (
+    ChatSpec,
+    EngineOptions,
+    FramesSpec,
+    HostOptions,
+    ModelSpec,
+    RunOptions,
+    ScenarioSpec,
+    StreamSpec,
+    json_schema,
+)
+
+__all__ = [
+    "ChatSpec",
+    "EngineOptions",
+    "FramesSpec",
+    "HostOptions",
+    "ModelSpec",
+    "RunOptions",
+    "Scenario",
+    "ScenarioSpec",
+    "StreamSpec",
+    "json_schema",
+    "load_scenario",
+]

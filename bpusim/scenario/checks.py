@@ -1,0 +1,116 @@
+"""Checks across the sections of a scenario: names that must exist, files that must be there.
+
+They read the raw data, not the validated models, so that they report together with what the schema finds; a
+value of the wrong type is the schema's to report and passes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bpusim.documents import Document, KeyPath, file_hint
+from bpusim.errors import Problem, did_you_mean
+from bpusim.scenario.problems import problem_at
+
+__all__ = ["cross_problems"]
+
+
+def cross_problems(document: Document, traces: dict[str, Path]) -> Iterator[Problem]:
+    """Problems between sections of ``document``; ``traces`` are the paths of the models' traces."""
+    models = _entries(document, "models")
+    cores = _cores(document)
+    for name in models:
+        yield from _cores_exist(document, name, cores)
+        if name in traces:
+            yield from _trace_exists(document, name, traces[name])
+    yield from _masters_exist(document, cores)
+    for name in _entries(document, "streams"):
+        yield from _model_exists(document, name, sorted(models))
+    yield from _run_ends(document)
+
+
+def _at(document: Document, *path: str | int) -> Any:
+    value: Any = document.data
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _entries(document: Document, section: str) -> dict[str, dict[str, Any]]:
+    entries = _at(document, section)
+    if not isinstance(entries, dict):
+        return {}
+    return {name: entry for name, entry in entries.items() if isinstance(entry, dict)}
+
+
+def _cores(document: Document) -> list[str]:
+    """Names of the machine's cores; none if the machine has an error of its own."""
+    count = _at(document, "machine", "cores", "count")
+    known = isinstance(count, int) and not isinstance(count, bool) and 1 <= count <= 1000
+    return [f"bpu{i}" for i in range(count)] if known else []
+
+
+def _problem(document: Document, path: KeyPath, what: str, do: str) -> Problem:
+    return problem_at(document.where(*path), path, what, do)
+
+
+def _cores_exist(document: Document, model: str, cores: list[str]) -> Iterator[Problem]:
+    path: KeyPath = ("models", model, "cores")
+    named = _at(document, *path)
+    many = isinstance(named, list)
+    seen: set[str] = set()
+    for position, core in enumerate(named if many else [named]):
+        here = (*path, position) if many else path
+        if not isinstance(core, str):
+            continue
+        if cores and core not in cores:
+            yield _problem(document, here, f"the machine has no core '{core}'", did_you_mean(core, cores))
+        if core in seen:
+            yield _problem(document, here, f"core '{core}' is listed twice", "name each core once")
+        seen.add(core)
+
+
+def _trace_exists(document: Document, model: str, trace: Path) -> Iterator[Problem]:
+    path: KeyPath = ("models", model, "trace")
+    try:
+        if trace.is_file():
+            return
+        what = "is not a file" if trace.exists() else "no such file"
+    except (OSError, ValueError):
+        what = "it cannot be opened"
+    yield _problem(document, path, f"cannot read trace {_at(document, *path)!r}: {what}", file_hint(trace))
+
+
+def _masters_exist(document: Document, cores: list[str]) -> Iterator[Problem]:
+    path: KeyPath = ("machine", "dram", "order")
+    order = _at(document, *path)
+    masters = [*cores, "cpu"]
+    if not cores or not isinstance(order, list):
+        return
+    for position, master in enumerate(order):
+        if isinstance(master, str) and master not in masters:
+            what = f"the machine has no DRAM master '{master}'"
+            yield _problem(document, (*path, position), what, did_you_mean(master, masters))
+
+
+def _model_exists(document: Document, stream: str, models: list[str]) -> Iterator[Problem]:
+    for kind in ("chat", "frames"):
+        path: KeyPath = ("streams", stream, kind)
+        model = _at(document, *path)
+        if models and isinstance(model, str) and model not in models:
+            yield _problem(document, path, f"no model is named '{model}'", did_you_mean(model, models))
+
+
+def _run_ends(document: Document) -> Iterator[Problem]:
+    streams = _entries(document, "streams").values()
+    kinds = [s for s in streams if "chat" in s or "frames" in s]
+    if kinds and _at(document, "run", "until") is None and all(_endless(s) for s in kinds):
+        do = "add run: {until: 30 min}, or give a stream a number of requests or frames"
+        place = document.key("streams")
+        yield Problem("every stream is endless and nothing ends the run", place, do)
+
+
+def _endless(stream: dict[str, Any]) -> bool:
+    return stream.get("requests") == "forever" if "chat" in stream else stream.get("count") is None

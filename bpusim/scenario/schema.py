@@ -1,0 +1,256 @@
+"""What a scenario file may say: one pydantic model per section, every field with its one-line description.
+
+The same models check users' files, type the program, and give the JSON Schema for editors and docs.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
+
+from bpusim.hardware.spec import MachineSpec
+from bpusim.units import Duration, FrameRate
+
+__all__ = [
+    "ChatSpec",
+    "EngineOptions",
+    "FramesSpec",
+    "HostOptions",
+    "ModelSpec",
+    "RunOptions",
+    "ScenarioSpec",
+    "Stage",
+    "StreamSpec",
+    "json_schema",
+]
+
+Stage = Literal["camera", "cpu"]
+"""Where the time before or after a frame's model is spent: outside the machine, or on a CPU core."""
+
+Count = Annotated[int, Field(ge=1, le=10**9)]
+
+
+def _name(value: str) -> str:
+    if not value.strip() or "/" in value or not value.isprintable():
+        raise ValueError(f"{value!r} cannot be a name; use letters, digits and '-', '_' or '.'")
+    return value
+
+
+def _cores(value: Any) -> Any:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(n, str) for n in names):
+        raise ValueError("not the name of a core or a list of them; write cores: bpu0 or cores: [bpu0, bpu1]")
+    return tuple(names)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10**9
+
+
+def _requests(value: Any) -> Any:
+    if not _whole(value) and value != "forever":
+        raise ValueError("not a number of requests; write a whole number of 1 or more, or forever")
+    return value
+
+
+def _split(value: Any) -> Any:
+    if value is None or value == "even":
+        return value
+    if not isinstance(value, list | tuple) or not value or not all(_whole(n) for n in value):
+        raise ValueError("not a split of the layers; write even, or layers per core such as [14, 14]")
+    return tuple(value)
+
+
+def _kind_known(value: Any) -> Any:
+    """Refuses a stream entry that is of no kind or of two, before the union is tried."""
+    if not isinstance(value, dict):
+        if isinstance(value, BaseModel):
+            return value
+        raise ValueError("not a stream; write a mapping with a key chat or frames")
+    if "chat" in value and "frames" in value:
+        raise ValueError("has both chat and frames; a stream is one of them, so remove the other")
+    if "chat" not in value and "frames" not in value:
+        raise ValueError("has neither chat nor frames; add chat: MODEL or frames: MODEL")
+    return value
+
+
+def _kind(value: Any) -> str:
+    """The tag of the union's branch: the name of its class, by which errors find its schema."""
+    frames = "frames" in value if isinstance(value, dict) else isinstance(value, FramesSpec)
+    return "FramesSpec" if frames else "ChatSpec"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class ModelSpec(_Section):
+    """A compiled model, resident once, and the cores that run it."""
+
+    trace: str = Field(min_length=1, description="Path of the compiled trace, from the file that names it")
+    cores: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_cores),
+        WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+    ] = Field(description="Core that runs the model (bpu0), or a list of cores for a pipeline split")
+    split: Annotated[
+        Literal["even"] | tuple[int, ...] | None,
+        PlainValidator(_split),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"const": "even"},
+                    {"type": "array", "items": {"type": "integer", "minimum": 1}},
+                    {"type": "null"},
+                ]
+            }
+        ),
+    ] = Field(
+        None,
+        validate_default=True,
+        description="Layers per core of a pipeline split: even, or a list such as [14, 14]",
+    )
+    context: Count | None = Field(
+        None, description="Limit of the KV cache in tokens; the trace's own capacity if absent"
+    )
+
+    @field_validator("split")
+    @classmethod
+    def _fits_cores(cls, split: Any, info: ValidationInfo) -> Any:
+        cores = info.data.get("cores")
+        if cores is None:  # has an error of its own
+            return split
+        if len(cores) == 1 and split is not None:
+            raise ValueError("a split needs more than one core; remove it, or list several cores")
+        if len(cores) > 1 and split is None:
+            raise ValueError(f"{len(cores)} cores need a split of the layers; add split: even")
+        if isinstance(split, tuple) and len(split) != len(cores):
+            raise ValueError(f"{len(split)} entries for {len(cores)} cores; write one entry per core")
+        return split
+
+
+class ChatSpec(_Section):
+    """A chat user in a closed loop: asks, reads the answer, thinks, asks again."""
+
+    chat: str = Field(description="Name of the model that answers")
+    prompt: Count = Field(description="Tokens of each prompt, such as 32")
+    output: Count = Field(description="Tokens of each answer, such as 32")
+    requests: Annotated[
+        int | Literal["forever"],
+        PlainValidator(_requests),
+        WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "forever"}]}),
+    ] = Field(1, description="Number of requests, or forever")
+    start: Duration = Field(0, description="Time of the first request")
+    think: Duration = Field(0, description="Time between an answer's last token and the next request")
+
+
+class FramesSpec(_Section):
+    """A camera whose frames a model processes."""
+
+    frames: str = Field(description="Name of the model that processes the frames")
+    rate: Annotated[FrameRate, Field(gt=0, le=1e6)] = Field(description="Frames per second, such as 30 Hz")
+    count: Count | None = Field(None, description="Number of frames; endless if absent")
+    queue: Count = Field(1, description="Frames that may wait for the model")
+    drop: Literal["oldest", "newest"] = Field("oldest", description="The frame that a full queue loses")
+    before: dict[Stage, Duration] = Field(
+        {}, description="Time each frame spends ahead of the queue, by stage (camera, cpu)"
+    )
+    after: dict[Stage, Duration] = Field(
+        {}, description="Time each frame spends behind the model, by stage (camera, cpu)"
+    )
+    start: Duration = Field(0, description="Time of the first frame")
+
+
+StreamSpec = Annotated[
+    Annotated[ChatSpec, Tag("ChatSpec")] | Annotated[FramesSpec, Tag("FramesSpec")],
+    Discriminator(_kind),
+    BeforeValidator(_kind_known),
+]
+"""A source of work; the key ``chat`` or ``frames`` says of which kind."""
+
+
+class HostOptions(_Section):
+    """Settings of the host's runtime."""
+
+    logging: Literal["off", "per_op"] = Field("off", description="Whether the runtime logs every op")
+    memory_pool: Literal["on", "off"] = Field("on", description="Whether a pool keeps tensors between calls")
+    submit: Literal["async", "sync"] = Field(
+        "async", description="Whether dispatch overlaps the running call"
+    )
+
+
+class EngineOptions(_Section):
+    """Settings of the simulator, not of what is simulated."""
+
+    dram: Literal["flow"] = Field("flow", description="Fidelity of the DRAM channel")
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random draws")
+
+
+class RunOptions(_Section):
+    """When a run ends."""
+
+    until: Annotated[Duration, Field(gt=0)] | None = Field(
+        None, description="Simulated time at which the run ends; when all finite streams are done if absent"
+    )
+
+
+Name = Annotated[str, AfterValidator(_name)]
+
+
+class ScenarioSpec(_Section):
+    """A whole scenario, its parents merged and its machine resolved."""
+
+    extends: str | None = Field(None, description="One parent file, by its path from here, to merge with")
+    about: str = Field("", description="What the scenario shows, in a sentence")
+    machine: MachineSpec = Field(description="Name of a preset, or {preset: NAME, ...changes}")
+    models: dict[Name, ModelSpec] = Field(min_length=1, description="Compiled models by name")
+    streams: dict[Name, StreamSpec] = Field(min_length=1, description="Sources of work by name")
+    host: HostOptions = Field(HostOptions(), description="Settings of the host's runtime")
+    policy: Literal["fifo"] = Field("fifo", description="Which ready call a core runs next")
+    engine: EngineOptions = Field(EngineOptions(), description="Settings of the simulator")
+    run: RunOptions = Field(RunOptions(), description="When the run ends")
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a scenario file, for editors.
+
+    Any part may be inherited by ``extends``, so only a file without it must have machine, models and streams.
+    """
+    schema: dict[str, Any] = _optional(ScenarioSpec.model_json_schema())
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "bpusim scenario"
+    schema["anyOf"] = [{"required": ["extends"]}, {"required": ["machine", "models", "streams"]}]
+    machine = schema["$defs"]["MachineSpec"]
+    machine["properties"]["preset"] = {"type": "string", "description": "Name of the machine that is changed"}
+    properties = schema["properties"]
+    description = properties["machine"]["description"]
+    properties["machine"] = {
+        "anyOf": [{"type": "string"}, {"$ref": "#/$defs/MachineSpec"}],
+        "description": description,
+    }
+    return schema
+
+
+def _optional(node: Any) -> Any:
+    """The schema without ``required``, ``anyOf`` for ``oneOf``: part of a stream may be of either kind."""
+    if isinstance(node, list):
+        return [_optional(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    plain = {k: _optional(v) for k, v in node.items() if not (k == "required" and isinstance(v, list))}
+    if "oneOf" in plain:
+        plain["anyOf"] = plain.pop("oneOf")
+    return plain

@@ -1,0 +1,205 @@
+"""The compiled op trace: what a model costs on one target, independent of clock, DRAM, host and heat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from bpusim.errors import TraceError
+from bpusim.ports import BufferKind
+
+if TYPE_CHECKING:
+    from bpusim.trace.program import PhaseTable, Program
+
+__all__ = ["SCHEMA_VERSION", "UNITS", "Coefs", "Header", "Op", "Phase", "Repeat", "Tensor", "Trace", "buffer_kind"]
+
+SCHEMA_VERSION = 1
+
+Coefs = tuple[int, ...]
+"""Coefficients over the phase's basis; missing ones are zero."""
+
+Unit = Literal["mac", "vector", "dma", "cpu"]
+UNITS: tuple[Unit, ...] = ("mac", "vector", "dma", "cpu")
+
+
+def buffer_kind(buffer: str) -> BufferKind:
+    """Kind of a buffer by its name: ``w:TENSOR``, ``kv``, ``spill:NAME`` or ``io:NAME``."""
+    head = buffer.partition(":")[0]
+    kinds: dict[str, BufferKind] = {"w": "weights", "kv": "kv", "spill": "spill", "io": "io"}
+    return kinds[head]
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One op in program order.
+
+    ``macs`` are useful multiply-accumulates (real tokens), ``issued`` those the array works through (padded chunk,
+    rounded edges). ``cycles`` is the op's compute time in core cycles, ``mac_cycles`` the array's part of it. ``vec``
+    counts vector elements by class. ``read`` and ``write`` are DRAM bytes by buffer; ``tiles`` the pieces in which the
+    DMA fetches the reads; ``scratch`` bytes of activations live on chip while it runs. ``tensors`` (cpu ops)
+    counts the tensors that cross between accelerator and CPU around it.
+    """
+
+    id: str
+    type: str
+    unit: Unit
+    nodes: tuple[str, ...] = ()
+    macs: Coefs = ()
+    issued: Coefs = ()
+    cycles: Coefs = ()
+    mac_cycles: Coefs = ()
+    vec: Mapping[str, Coefs] = field(default_factory=dict)
+    read: Mapping[str, Coefs] = field(default_factory=dict)
+    write: Mapping[str, Coefs] = field(default_factory=dict)
+    tiles: Coefs = (1,)
+    scratch: Coefs = ()
+    tensors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """``count`` equal passes over ``body``. ``carry`` is the bytes live from one pass to the next, in
+    ``carry_tensors`` tensors: what a split between two passes hands over."""
+
+    count: int
+    name: str
+    body: tuple[Op, ...]
+    carry: Coefs = ()
+    carry_tensors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Ops in program order for one way of running the model. ``tokens`` is the chunk that padded costs assume."""
+
+    name: str
+    tokens: int
+    basis: tuple[str, ...]
+    items: tuple[Op | Repeat, ...]
+
+    def ops(self) -> Iterator[Op]:
+        """Every op once, repeated bodies not unrolled."""
+        for item in self.items:
+            if isinstance(item, Repeat):
+                yield from item.body
+            else:
+                yield item
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A weight tensor: stored bytes, how many alike (``{i}`` in the name), and who uses it when it is tied."""
+
+    name: str
+    bytes: int
+    count: int = 1
+    role: str = ""
+    shared_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the whole trace says of itself."""
+
+    model: str
+    target: Mapping[str, Any]
+    source: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""
+    cores: str | tuple[int, ...] = "any"
+    quant: Mapping[str, str] = field(default_factory=dict)
+    context: int = 0
+    chunk: int = 0
+    kv: Literal["valid", "capacity"] = "valid"
+    kv_bytes_per_token: int = 0
+    layers: int = 0
+    vocab: int = 0
+    workspace: int = 0
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Trace:
+    """A compiled model. Treat it as read-only; ``file`` is where it was read from, for messages."""
+
+    header: Header
+    tensors: tuple[Tensor, ...]
+    phases: Mapping[str, Phase]
+    file: str = ""
+    _tables: dict[str, PhaseTable] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of weights in memory: each unique tensor once."""
+        return sum(t.bytes * t.count for t in self.tensors)
+
+    def phase(self, name: str) -> Phase:
+        """The phase called ``name``; :class:`TraceError` names those there are."""
+        try:
+            return self.phases[name]
+        except KeyError:
+            known = ", ".join(self.phases)
+            raise TraceError(f"{self.file or self.header.model} has no phase '{name}'", do=f"it has: {known}") from None
+
+    def table(self, phase: str) -> PhaseTable:
+        """The phase's coefficients as arrays, made once."""
+        if phase not in self._tables:
+            from bpusim.trace.program import PhaseTable
+
+            self._tables[phase] = PhaseTable.build(self.phase(phase))
+        return self._tables[phase]
+
+    def bind(self, phase: str, *, kv: int = 0, tokens: int = 1, batch: int = 1) -> Program:
+        """The phase at one position: ``kv`` cache entries before the step and ``tokens`` real tokens.
+
+        With ``kv: capacity`` in the header the graph is static and reads its whole compiled cache.
+        Raises :class:`TraceError` for an unknown phase or more tokens than its chunk.
+        """
+        chunk = self.phase(phase).tokens
+        if tokens > chunk > 0:
+            raise TraceError(f"{tokens} tokens do not fit the {chunk} of phase '{phase}'", do="bind one chunk at a time")
+        if self.header.kv == "capacity":
+            kv = max(self.header.context - chunk, 0)
+        return self.table(phase).bind(kv=kv, tokens=tokens, batch=batch)
+
+    def split(self, parts: int | Sequence[int]) -> tuple[Trace, ...]:
+        """Cut between layers: into ``parts`` even pieces, or pieces of the given numbers of layers.
+
+        The pieces sum to the whole but for the hand-over: each piece but the last writes the live activations,
+        each but the first reads them. Raises :class:`TraceError` when there are not that many layers.
+        """
+        total = max((i.count for p in self.phases.values() for i in p.items if isinstance(i, Repeat)), default=0)
+        if isinstance(parts, int):
+            counts = [total * (k + 1) // parts - total * k // parts for k in range(parts)]
+        else:
+            counts = list(parts)
+        if total == 0 or sum(counts) != total or min(counts) < 1:
+            raise TraceError(
+                f"cannot split {self.header.model} into {counts} layers: it has {total} repeated layers",
+                do=f"give one number of layers per core, {total} in all" if total else "only models with repeated layers split",
+            )
+        cut = {name: _split_phase(phase, counts) for name, phase in self.phases.items()}
+        out = []
+        for k, layers in enumerate(counts):
+            phases = {name: replace(self.phases[name], items=pieces[k]) for name, pieces in cut.items()}
+            used = {b[2:] for p in phases.values() for op in p.ops() for b in op.read if b.startswith("w:")}
+            tensors = tuple(
+                replace(t, count=layers) if t.count == total else t for t in self.tensors if t.name in used
+            )
+            header = replace(self.header, model=f"{self.header.model}[{k}]", layers=layers)
+            out.append(Trace(header, tensors, phases, self.file))
+        return tuple(out)
+
+
+def _split_phase(phase: Phase, counts: Sequence[int]) -> list[tuple[Op | Repeat, ...]]:
+    main = max((i for i in phase.items if isinstance(i, Repeat)), key=lambda r: r.count)
+    at = phase.items.index(main)
+    buffer = "io:handover"
+    give = Op("handover_out", "Handover", "dma", write={buffer: main.carry}, tensors=main.carry_tensors)
+    take = Op("handover_in", "Handover", "dma", read={buffer: main.carry}, tensors=main.carry_tensors)
+    pieces: list[tuple[Op | Repeat, ...]] = []
+    for k, count in enumerate(counts):
+        head: tuple[Op | Repeat, ...] = phase.items[:at] if k == 0 else (take,)
+        tail: tuple[Op | Repeat, ...] = phase.items[at + 1 :] if k == len(counts) - 1 else (give,)
+        pieces.append((*head, replace(main, count=count), *tail))
+    return pieces

@@ -1,0 +1,166 @@
+"""Quantities in users' files: ``17.1 GB/s``, ``479 ns``, ``4 MiB``.
+
+Every quantity in a file carries a unit. SI prefixes are decimal, ``Ki Mi Gi`` are binary, ``B`` is a byte and
+``b`` a bit. A bare number, an unknown unit, or a unit of another dimension is a :class:`UnitError`: nothing is
+guessed. Inside the program, time is integer picoseconds and sizes are integer bytes.
+
+No general units library does this safely: the common one reads ``GB/s`` as Hz, and ``MT/s`` as megatesla.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+from bpusim.errors import UnitError, did_you_mean
+
+__all__ = [
+    "DIMENSIONS",
+    "PS_PER_S",
+    "Bandwidth",
+    "Dimension",
+    "Duration",
+    "FrameRate",
+    "Frequency",
+    "PerByte",
+    "Ps",
+    "Size",
+    "TransferRate",
+    "format_quantity",
+    "parse_quantity",
+]
+
+Ps = int
+"""Time or duration in integer picoseconds."""
+
+PS_PER_S = 10**12
+
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S.*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """A kind of quantity: its name, the base unit that numbers are held in, and what each unit is worth."""
+
+    name: str
+    base: str
+    units: dict[str, Decimal]
+    example: str
+    whole: bool = True
+    """Whether a value must be a whole number of base units (time in ps, sizes in B)."""
+
+
+def _si(base: str, scale: str = "1", prefixes: str = "k M G T") -> dict[str, Decimal]:
+    powers = {"p": -12, "n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12}
+    return {p + base: Decimal(scale) * Decimal(10) ** powers[p] for p in ["", *prefixes.split()]}
+
+
+def _binary(base: str, scale: str = "1") -> dict[str, Decimal]:
+    return {p + base: Decimal(scale) * 1024**n for n, p in enumerate(("Ki", "Mi", "Gi"), start=1)}
+
+
+_SIZE = _si("B") | _binary("B") | _si("b", "0.125") | _binary("b", "0.125")
+_TIME = {
+    "ps": Decimal(1),
+    "ns": Decimal(10**3),
+    "us": Decimal(10**6),
+    "µs": Decimal(10**6),
+    "ms": Decimal(10**9),
+    "s": Decimal(10**12),
+    "min": Decimal(60 * 10**12),
+    "h": Decimal(3600 * 10**12),
+}
+
+DIMENSIONS: dict[str, Dimension] = {
+    d.name: d
+    for d in (
+        Dimension("time", "ps", _TIME, "479 ns"),
+        Dimension("size", "B", _SIZE, "4 MiB"),
+        Dimension("bandwidth", "B/s", {u + "/s": v for u, v in _SIZE.items()}, "17.1 GB/s"),
+        Dimension("frequency", "Hz", _si("Hz"), "1.2207 GHz"),
+        Dimension("transfer rate", "T/s", _si("T/s"), "3200 MT/s"),
+        Dimension("frame rate", "Hz", _si("Hz", prefixes="k"), "12.5 Hz", whole=False),
+        Dimension("time per byte", "ps/B", {u + "/B": v for u, v in _TIME.items()}, "50 ps/B", whole=False),
+    )
+}
+
+
+def parse_quantity(text: object, dimension: str) -> int | float:
+    """The value of ``text`` in the base unit of ``dimension``.
+
+    Raises :class:`UnitError` for a bare number, an unknown unit, another dimension's unit, a negative value,
+    or a value finer than the base unit.
+    """
+    dim = DIMENSIONS[dimension]
+    if isinstance(text, bool) or not isinstance(text, str):
+        if isinstance(text, int | float) and not isinstance(text, bool):
+            raise UnitError(f"{text} has no unit", do=f"write a {dim.name} such as '{dim.example}'")
+        raise UnitError(f"{text!r} is not a {dim.name}", do=f"write one such as '{dim.example}'")
+    match = _NUMBER.fullmatch(text.strip())
+    if not match:
+        raise UnitError(f"'{text}' is not a {dim.name}", do=f"write one such as '{dim.example}'")
+    number, unit = match[1], match[2]
+    if unit is None:
+        raise UnitError(f"'{text}' has no unit", do=f"write a {dim.name} such as '{dim.example}'")
+    if unit not in dim.units:
+        for other in DIMENSIONS.values():
+            if unit in other.units:
+                raise UnitError(f"'{text}' is a {other.name}, not a {dim.name}", do=f"write one such as '{dim.example}'")
+        raise UnitError(f"'{text}' has an unknown unit '{unit}'", do=did_you_mean(unit, sorted(dim.units)))
+    value = Decimal(number) * dim.units[unit]
+    if value < 0:
+        raise UnitError(f"'{text}' is negative", do=f"write a {dim.name} of zero or more")
+    if value > 10**24:
+        raise UnitError(f"'{text}' is out of range", do=f"write one such as '{dim.example}'")
+    if not dim.whole:
+        return float(value)
+    if value != value.to_integral_value():
+        raise UnitError(f"'{text}' is not a whole number of {dim.base}")
+    return int(value)
+
+
+def format_quantity(value: float, dimension: str) -> str:
+    """``value`` (in the base unit) in the largest decimal unit that keeps it at 1 or more."""
+    dim = DIMENSIONS[dimension]
+    decimal = {u: float(v) for u, v in dim.units.items() if "i" not in u and "b" not in u and u not in ("µs", "min", "h")}
+    unit, scale = dim.base, 1.0
+    for name, worth in decimal.items():
+        if scale < worth <= abs(value):
+            unit, scale = name, worth
+    return f"{value / scale:.4g} {unit}"
+
+
+def _quantity(dimension: str) -> tuple[BeforeValidator, WithJsonSchema]:
+    dim = DIMENSIONS[dimension]
+
+    def validate(value: Any) -> int | float:
+        return parse_quantity(value, dimension)
+
+    units = "|".join(re.escape(u) for u in dim.units)
+    schema = {
+        "type": "string",
+        "pattern": rf"^\s*(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*({units})$",
+        "examples": [dim.example],
+        "description": f"{dim.name}, with its unit",
+    }
+    return BeforeValidator(validate), WithJsonSchema(schema)
+
+
+Duration = Annotated[int, *_quantity("time")]
+"""A time in a user's file; picoseconds inside."""
+Size = Annotated[int, *_quantity("size")]
+"""A size in a user's file; bytes inside."""
+Bandwidth = Annotated[int, *_quantity("bandwidth")]
+"""A data rate in a user's file; bytes per second inside."""
+Frequency = Annotated[int, *_quantity("frequency")]
+"""A clock in a user's file; Hz inside."""
+FrameRate = Annotated[float, *_quantity("frame rate")]
+"""How often something comes, in a user's file; Hz inside, fractions allowed."""
+TransferRate = Annotated[int, *_quantity("transfer rate")]
+"""A DRAM data rate in a user's file; transfers per second and pin inside."""
+PerByte = Annotated[float, *_quantity("time per byte")]
+"""A cost per byte in a user's file; picoseconds per byte inside."""

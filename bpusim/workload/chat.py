@@ -1,0 +1,78 @@
+"""A chat user in a closed loop: asks, reads the answer, thinks, asks again."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+from bpusim.cores import HostTraffic
+from bpusim.metrics import ChatRecord, Ledger, RequestRow
+from bpusim.runtime import Executor, PlacedModel, Session
+from bpusim.units import Ps
+
+__all__ = ["ChatStream"]
+
+_LOGIT_BYTES = 2
+
+
+@dataclass(slots=True)
+class ChatStream:
+    """``requests`` (None: endless) of ``prompt`` and ``output`` tokens; the record says how they went."""
+
+    name: str
+    model: PlacedModel
+    prompt: int
+    output: int
+    requests: int | None
+    start: Ps
+    think: Ps
+    record: ChatRecord
+
+    def run(self, executor: Executor) -> Generator[simpy.Event, Any, None]:
+        """The user's life, as a SimPy process."""
+        session = Session(self.name)
+        if self.start:
+            yield executor.env.timeout(self.start)
+        index = 0
+        while self.requests is None or index < self.requests:
+            yield from self._request(executor, session, index)
+            index += 1
+            if self.think and index != self.requests:
+                yield executor.env.timeout(self.think)
+
+    def _request(self, executor: Executor, session: Session, index: int) -> Generator[simpy.Event, Any, None]:
+        spec, record = executor.host.spec, self.record
+        arrived = executor.now()
+        ledger = Ledger()
+        yield from executor.on_host(spec.per_request + self.prompt * spec.tokenize_per_token, "host", ledger)
+        chunk = self.model.trace.header.chunk
+        for done in range(0, self.prompt, chunk):
+            tokens = min(chunk, self.prompt - done)
+            yield from executor.step(session, self.model, "prefill", done, tokens, ledger)
+        yield from self._sample(executor, ledger)
+        first = executor.now()
+        ledger.close(first - arrived)
+        record.first.take(ledger)
+        record.first_tokens += 1
+        record.ttft_total += first - arrived
+        record.tokens += 1
+        for n in range(self.output - 1):
+            begin = executor.now()
+            ledger = Ledger()
+            yield from executor.step(session, self.model, "decode", self.prompt + n, 1, ledger)
+            yield from self._sample(executor, ledger)
+            gap = executor.now() - begin
+            ledger.close(gap)
+            record.decode.take(ledger)
+            record.gaps.append(gap)
+            record.tokens += 1
+        record.requests.append(RequestRow(self.name, index, self.prompt, self.output, arrived, first, executor.now()))
+
+    def _sample(self, executor: Executor, ledger: Ledger) -> Generator[simpy.Event, Any, None]:
+        """Read a row of logits, pick a token, send it out."""
+        spec, vocab = executor.host.spec, self.model.trace.header.vocab
+        traffic = HostTraffic("io:logits", "io", vocab * _LOGIT_BYTES)
+        yield from executor.on_host(vocab * spec.sample_per_entry + spec.per_token, "host", ledger, traffic)
