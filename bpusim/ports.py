@@ -49,10 +49,6 @@ class TransferList(Protocol):
         """Sum over all transfers."""
         ...
 
-    def totals(self) -> Mapping[tuple[BufferKind, bool], int]:
-        """Bytes by (buffer kind, is a write)."""
-        ...
-
     def __iter__(self) -> Iterator[Transfer]: ...
 
 
@@ -126,10 +122,17 @@ class CallCounters:
     macs: int
     issued_macs: int
     ops: int
+    moved: Mapping[tuple[BufferKind, bool], int]
+    """DRAM bytes by (buffer kind, is a write)."""
 
 
 class Observer(Protocol):
     """Watches a run. Components call it; it never calls back."""
+
+    @property
+    def wants_rates(self) -> bool:
+        """Whether ``rates_changed`` is to be called: it comes with every flow."""
+        ...
 
     def call_started(self, core: str, label: str, at: Ps) -> None:
         """A core began a call."""
@@ -140,7 +143,7 @@ class Observer(Protocol):
         ...
 
     def moved(self, master: str, totals: Mapping[tuple[BufferKind, bool], int], at: Ps) -> None:
-        """A flow of ``master`` completed with these bytes by (kind, is a write)."""
+        """``master`` has moved these bytes, by (kind, is a write), outside any call."""
         ...
 
     def rates_changed(self, at: Ps, rates: Mapping[str, float]) -> None:

@@ -58,6 +58,7 @@ class System:
     scenario: Scenario
     env: CountingEnvironment
     recorder: Recorder
+    channel: FlowChannel
     cores: Sequence[BpuCore]
     executor: Executor
     streams: Mapping[str, ChatStream | FrameStream]
@@ -81,12 +82,12 @@ class System:
         for name in machine.cores.names:
             port = _port(channel, name, machine.cores.dma, machine)
             cores.append(BpuCore(env, name, machine.cores, ClockDomain(name, machine.cores.clock), port, recorder))
-        host = HostCluster(env, machine.host, _port(channel, "cpu", machine.host.dma, machine))
+        host = HostCluster(env, machine.host, _port(channel, "cpu", machine.host.dma, machine), recorder)
         options = RuntimeOptions(scenario.host.logging == "per_op", scenario.host.memory_pool == "on", scenario.host.submit == "async")
         queues = {i: CoreQueue(env, core, Fifo()) for i, core in enumerate(cores)}
         executor = Executor(env, host, queues, options)
         streams = {name: _stream(name, spec, models) for name, spec in scenario.streams.items()}
-        system = cls(scenario, env, recorder, cores, executor, streams, models, memory, warnings + placing)
+        system = cls(scenario, env, recorder, channel, cores, executor, streams, models, memory, warnings + placing)
         system.warnings.extend(system._idle_cores())
         return system
 
@@ -142,7 +143,7 @@ class System:
             for i, c in enumerate(self.cores)
         }
         preset = dram_preset(machine.dram.preset)
-        dram = DramStats(preset.name, scenario.engine.dram, preset.peak, self.recorder.moved_bytes, elapsed)
+        dram = DramStats(preset.name, scenario.engine.dram, preset.peak, self.recorder.moved_bytes, self.channel.moved(), elapsed)
         requests.sort(key=lambda r: (r.arrived, r.stream))
         return Result(
             scenario.name, elapsed, self.env.events, scenario.engine.seed, streams, cores, dram,
@@ -183,23 +184,19 @@ def _load_traces(scenario: Scenario) -> dict[str, Trace]:
         except BpusimError as e:
             problems.extend(e.problems)
             continue
-        differs = _difference(traces[name].header.target, fingerprint)
+        target = traces[name].header.target
+        differs = {k: v for k, v in fingerprint.items() if target.get(k) != v}
         if differs:
+            what = "; ".join(f"{k} {target.get(k)} where the machine has {v}" for k, v in differs.items())
+            command = traces[name].header.command or f"bpusim compile MODEL --machine {scenario.machine.name} -o {path.name}"
+            changes = "".join(f" --set 'machine.cores.{k}={v}'" for k, v in differs.items())
             problems.append(
-                Problem(
-                    f"the trace of model '{name}' is compiled for another core: {differs}",
-                    scenario.where("models", name, "trace"),
-                    f"compile it for this machine: {traces[name].header.command or 'bpusim compile MODEL --machine PRESET'}",
-                )
-            )
+                Problem(f"the trace of model '{name}' is compiled for another core: {what}", scenario.where("models", name, "trace"),
+                        f"compile it for this machine: {command}{changes}")
+            )  # fmt: skip
     if problems:
         raise TraceError(problems)
     return traces
-
-
-def _difference(trace: Mapping[str, Any], machine: Mapping[str, Any]) -> str:
-    keys = sorted(k for k in {*trace, *machine} if trace.get(k) != machine.get(k))
-    return "; ".join(f"{k} {trace.get(k)} where the machine has {machine.get(k)}" for k in keys)
 
 
 def _name_warnings(name: str) -> list[RunWarning]:

@@ -111,11 +111,15 @@ def parse_quantity(text: object, dimension: str) -> int | float:
             if unit in other.units:
                 raise UnitError(f"'{text}' is a {other.name}, not a {dim.name}", do=f"write one such as '{dim.example}'")
         raise UnitError(f"'{text}' has an unknown unit '{unit}'", do=did_you_mean(unit, sorted(dim.units)))
-    value = Decimal(number) * dim.units[unit]
+    out_of_range = UnitError(f"'{text}' is out of range", do=f"write one such as '{dim.example}'")
+    try:
+        value = Decimal(number) * dim.units[unit]
+    except ArithmeticError:
+        raise out_of_range from None
     if value < 0:
         raise UnitError(f"'{text}' is negative", do=f"write a {dim.name} of zero or more")
     if value > 10**24:
-        raise UnitError(f"'{text}' is out of range", do=f"write one such as '{dim.example}'")
+        raise out_of_range
     if not dim.whole:
         return float(value)
     if value != value.to_integral_value():

@@ -91,7 +91,6 @@ def test_units_are_spelled_one_way(unit: str) -> None:
             parse_quantity(f"1 {unit}", dimension)
 
 
-@pytest.mark.xfail(strict=True, reason="decimal overflows before the range is checked")
 @pytest.mark.parametrize("text", ["1e999999999999999999 s", "1e9999999999999999999 s"])
 def test_an_exponent_of_many_digits_is_a_unit_error(text: str) -> None:
     with pytest.raises(UnitError):

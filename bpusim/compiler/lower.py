@@ -11,6 +11,8 @@ from bpusim.compiler.dims import Expr, as_expr
 from bpusim.compiler.fold_layers import find_repeats
 from bpusim.compiler.graph import ELEMENT_BITS, INTEGER, Node
 from bpusim.compiler.quant import Plan, WeightUse
+from bpusim.compiler.rules import RULES
+from bpusim.compiler.rules.elementwise import ELEMENTWISE
 from bpusim.compiler.target import Target
 from bpusim.compiler.values import Cost
 from bpusim.trace.model import Coefs, Op, Phase, Repeat
@@ -19,6 +21,9 @@ __all__ = ["Lowered", "fuse", "lower"]
 
 _EPILOGUE = {"BatchNormalization", "Relu", "Clip", "LeakyRelu", "HardSwish", "HardSigmoid", "Sum", "Add", "Sigmoid", "Mul"}
 """Elementwise ops that toolchain 1.0 computes as a convolution's results leave the array."""
+
+IN_PLACE = {*ELEMENTWISE, "Softmax", *(n for n in RULES if n.endswith("Normalization"))} - {"Where"}
+"""Ops whose result may overwrite a same-sized input."""
 
 _TERMS = ("1", "tokens", "kv", "tokens*kv", "tokens^2")
 
@@ -137,7 +142,10 @@ def _sizes(analysis: Analysis, drafts: list[Draft], target: Target) -> dict[str,
 
 
 class _Placement:
-    """Which activations stay on chip. Greedy in program order: a tensor stays if it fits beside those that live."""
+    """Which activations stay on chip. Greedy in program order: a tensor stays if it fits beside those that live.
+
+    An op that works element by element or row by row writes in place of an input that nobody reads after it.
+    """
 
     def __init__(self, drafts: list[Draft], sizes: dict[str, Expr], analysis: Analysis, capacity: int) -> None:
         self.drafts, self.sizes = drafts, sizes
@@ -172,7 +180,11 @@ class _Placement:
                 size = self.sizes[name]
                 users = self.readers.get(name, [])
                 one_call = not d.cpu and all(self.segment[u] == self.segment[j] for u in users)
-                if users and one_call and size.is_const and sum(live.values()) + int(size) <= capacity:
+                dying = self._dies_in_place(j, name, live)
+                taken = sum(live.values()) - (live[dying] if dying else 0)
+                if users and one_call and size.is_const and taken + int(size) <= capacity:
+                    if dying:
+                        del live[dying]
                     live[name] = int(size)
                     self.on_chip.add(name)
                 elif name not in off:
@@ -184,6 +196,17 @@ class _Placement:
             for table in (live, off):
                 for name in [n for n in table if self.last.get(n, j) <= j and n not in self.graph_outputs]:
                     del table[name]
+
+    def _dies_in_place(self, j: int, name: str, live: dict[str, int]) -> str | None:
+        """An on-chip input of op ``j`` whose space output ``name`` may take over."""
+        d = self.drafts[j]
+        if d.cpu or name not in d.outputs or d.nodes[-1].type not in IN_PLACE:
+            return None
+        fresh = {o for o in d.outputs if o in live}
+        for i in d.inputs:
+            if i in live and i not in fresh and self.last[i] == j and self.sizes[i] == self.sizes[name]:
+                return i
+        return None
 
     def _buffer(self, name: str) -> str:
         return f"io:{name}" if name in self.graph_inputs or name in self.graph_outputs else f"spill:{name}"

@@ -12,8 +12,8 @@ from bpusim.hardware.spec import ActivationType
 
 __all__ = ["TILES_PER_SCRATCHPAD", "Target"]
 
-TILES_PER_SCRATCHPAD = 8
-"""The DMA fetches reads in pieces of at most an eighth of the scratchpad: enough to overlap, few to issue."""
+TILES_PER_SCRATCHPAD = 4
+"""The DMA fetches reads in pieces of at most a quarter of the scratchpad: enough to overlap, few to issue."""
 
 
 @dataclass(frozen=True, slots=True)

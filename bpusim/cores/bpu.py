@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import simpy
 
-from bpusim.cores.tiles import CallTimes, arrivals, computed_from, replay_alone, run_length
+from bpusim.cores.tiles import Alone, CallTimes, computed, run_length
 from bpusim.errors import SimulationError
 from bpusim.hardware import CoreSpec
 from bpusim.ports import CallCounters, Clock, Observer, Port
@@ -49,7 +49,7 @@ class BpuCore:
         self.port = port
         self.observer = observer
         self._busy: _CallRun | None = None
-        self._times: OrderedDict[int, tuple[CallProgram, CallTimes, dict[bool, Ps]]] = OrderedDict()
+        self._times: OrderedDict[int, tuple[CallProgram, CallTimes, Alone]] = OrderedDict()
 
     @property
     def busy(self) -> bool:
@@ -67,10 +67,10 @@ class BpuCore:
 
     def estimate(self, call: CallProgram) -> Ps:
         """How long ``call`` takes with the channel to itself."""
-        times, alone = self._prepare(call)
-        return self.port.latency + self._alone(times, alone, room=True)
+        _, alone = self._prepare(call)
+        return self.port.latency + alone.real
 
-    def _prepare(self, call: CallProgram) -> tuple[CallTimes, dict[bool, Ps]]:
+    def _prepare(self, call: CallProgram) -> tuple[CallTimes, Alone]:
         """Item times of a call, kept for calls that come again (prefill chunks)."""
         key = id(call)
         kept = self._times.get(key)
@@ -78,23 +78,18 @@ class BpuCore:
             self._times.move_to_end(key)
             return kept[1], kept[2]
         times = CallTimes.of(call, self.clock.hz, self.spec.scratchpad, self.spec.op_overhead, self.spec.layer_sync)
-        alone: dict[bool, Ps] = {}
+        alone = Alone(times, self.port.rate_alone)
         self._times[key] = (call, times, alone)
         if len(self._times) > _KEPT:
             self._times.popitem(last=False)
         return times, alone
-
-    def _alone(self, times: CallTimes, alone: dict[bool, Ps], *, room: bool) -> Ps:
-        if room not in alone:
-            alone[room] = replay_alone(times, self.port.rate_alone, room=room)
-        return alone[room]
 
     def ended(self, run: _CallRun) -> None:
         """The call in progress is over."""
         self._busy = None
         now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
         call = run.call
-        counters = CallCounters(self.clock.cycles_to_ps(call.mac_cycles), call.macs, call.issued, len(call.ops))
+        counters = CallCounters(self.clock.cycles_to_ps(call.mac_cycles), call.macs, call.issued, len(call.ops), call.moved())
         self.observer.call_ended(self.name, run.label, now, counters)
         run.done.succeed(self._explain(run, now))
 
@@ -103,8 +98,8 @@ class BpuCore:
         latency = self.port.latency if run.times.bytes.any() else 0
         alone = total
         if run.contended:
-            alone = min(total, latency + self._alone(run.times, run.alone, room=True))
-        unlimited = min(alone, latency + self._alone(run.times, run.alone, room=False))
+            alone = min(total, latency + run.alone.real)
+        unlimited = min(alone, latency + run.alone.unlimited)
         dispatch = min(run.times.overhead, unlimited)
         compute = min(int(run.times.compute.sum()), unlimited) - dispatch
         return CallResult(
@@ -117,7 +112,7 @@ class _CallRun:
 
     __slots__ = ("_computed", "_next", "_stop", "alone", "call", "contended", "core", "done", "label", "start", "times")
 
-    def __init__(self, core: BpuCore, call: CallProgram, times: CallTimes, alone: dict[bool, Ps], label: str) -> None:
+    def __init__(self, core: BpuCore, call: CallProgram, times: CallTimes, alone: Alone, label: str) -> None:
         self.core, self.call, self.times, self.alone, self.label = core, call, times, alone, label
         self.done = simpy.Event(core.env)
         self.start: Ps = core.env.now  # type: ignore[assignment]  # integer by construction
@@ -163,10 +158,6 @@ class _CallRun:
         before: Ps = int(self._computed[i - 1]) if i else 0
         history = flow.history
         self.contended = self.contended or any(rate < alone for _, _, rate, alone in history[:-1])
-        if j - i == 1:
-            arrived = history[-1][0]
-            self._computed[i] = before if times.is_write[i] else max(before, arrived) + int(times.compute[i])
-        else:
-            self._computed[i:j] = computed_from(times, i, j, arrivals(times, i, j, history), before)
+        self._computed[i:j] = computed(times, i, j, history, before)
         self._next = j
         self._go(event)

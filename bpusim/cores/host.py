@@ -10,7 +10,7 @@ from typing import Any
 import simpy
 
 from bpusim.hardware import HostSpec
-from bpusim.ports import BufferKind, Port, Transfer
+from bpusim.ports import BufferKind, Observer, Port, Transfer
 from bpusim.trace import CpuWork
 from bpusim.units import PS_PER_S, Ps
 
@@ -45,10 +45,11 @@ class HostTraffic:
 class HostCluster:
     """``cores`` equal CPU cores. Work takes one core; it waits in line when none is free."""
 
-    def __init__(self, env: simpy.Environment, spec: HostSpec, port: Port) -> None:
+    def __init__(self, env: simpy.Environment, spec: HostSpec, port: Port, observer: Observer) -> None:
         self.env = env
         self.spec = spec
         self.port = port
+        self.observer = observer
         self._free = spec.cores
         self._line: deque[simpy.Event] = deque()
 
@@ -71,8 +72,10 @@ class HostCluster:
         flow = self.port.start(traffic) if traffic is not None and traffic.bytes else None
         if duration > 0:
             yield self.env.timeout(duration)
-        if flow is not None and not flow.done.processed:
-            yield flow.done
+        if flow is not None and traffic is not None:
+            if not flow.done.processed:
+                yield flow.done
+            self.observer.moved(self.port.name, traffic.totals(), self.env.now)  # type: ignore[arg-type]  # integer time
         if self._line:
             self._line.popleft().succeed()
         else:

@@ -22,11 +22,12 @@ from bpusim.errors import SimulationError
 from bpusim.trace import CallProgram
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["CallTimes", "arrivals", "replay_alone", "run_length"]
+__all__ = ["Alone", "CallTimes", "computed", "run_length"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-_SCALAR, _WINDOW = 16, 256
+_SCALAR, _WINDOW, _RUNS = 16, 256, 4
+_NEVER = -(2**62)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,32 +62,32 @@ class CallTimes:
         return cls(call.bytes, call.is_write, compute + extra, depends, call.producer, int(extra.sum()))
 
 
-def run_length(times: CallTimes, first: int, computed: Ints, now: Ps, rate: float) -> int:
+def run_length(times: CallTimes, first: int, done: Ints, now: Ps, rate: float) -> int:
     """How many items from ``first`` on can be moved as one flow from ``now``: none but the first may have to wait.
 
-    ``computed`` holds ``C`` of the items before ``first``; ``rate`` (B/s) is the highest the port can have.
+    ``done`` holds ``C`` of the items before ``first``; ``rate`` (B/s) is the highest the port can have.
     """
     ps_per_byte = PS_PER_S / rate
-    before = float(computed[first - 1] - now) if first else -float(now)
+    before = float(done[first - 1] - now) if first else -float(now)
     stop = min(first + _SCALAR, len(times.bytes))
-    n = _scalar_run(times, first, stop, computed, now, before, ps_per_byte)
+    n = _scalar_run(times, first, stop, done, now, before, ps_per_byte)
     if first + n < stop or stop == len(times.bytes):
         return n
-    for stop in (min(first + _WINDOW, len(times.bytes)), len(times.bytes)):
-        n = _vector_run(times, first, stop, computed, now, before, ps_per_byte)[0]
+    for stop in (min(first + _WINDOW, len(times.bytes)), len(times.bytes)) if first else (len(times.bytes),):
+        n = _vector_run(times, first, stop, done, now, before, ps_per_byte, times.depends)[0]
         if first + n < stop:
             break
     return n
 
 
-def _scalar_run(times: CallTimes, first: int, stop: int, computed: Ints, now: Ps, before: float, ps_per_byte: float) -> int:
+def _scalar_run(times: CallTimes, first: int, stop: int, done: Ints, now: Ps, before: float, ps_per_byte: float) -> int:
     part = slice(first, stop)
     rows = zip(
         times.bytes[part].tolist(), times.is_write[part].tolist(), times.compute[part].tolist(), times.depends[part].tolist(), strict=True
     )
     at, c, ahead = 0.0, before, []
     for n, (size, is_write, compute, dep) in enumerate(rows):
-        if n and dep >= 0 and at < (ahead[dep - first] if dep >= first else computed[dep] - now):
+        if n and dep >= 0 and at < (ahead[dep - first] if dep >= first else done[dep] - now):
             return n
         at += size * ps_per_byte
         if not is_write:
@@ -96,7 +97,7 @@ def _scalar_run(times: CallTimes, first: int, stop: int, computed: Ints, now: Ps
 
 
 def _vector_run(
-    times: CallTimes, first: int, stop: int, computed: Ints, now: Ps, before: float, ps_per_byte: float, *, room: bool = True
+    times: CallTimes, first: int, stop: int, done: Ints | Floats, now: float, before: float, ps_per_byte: float, depends: Ints
 ) -> tuple[int, Floats, Floats]:
     """(items without a wait, their arrival, their ``C``), both relative to ``now``, all at a constant rate."""
     part = slice(first, stop)
@@ -105,9 +106,9 @@ def _vector_run(
     work = np.cumsum(times.compute[part])
     latest = np.maximum.accumulate(np.where(times.is_write[part], -np.inf, end - (work - times.compute[part])))
     c = work + np.maximum(latest, before)
-    dep = (times.depends if room else times.producer)[part]
+    dep = depends[part]
     inside = c[np.maximum(dep - first, 0)]
-    outside = computed[np.clip(dep, 0, max(first - 1, 0))] - now if first else np.full(len(dep), -np.inf)
+    outside = done[np.clip(dep, 0, max(first - 1, 0))] - now if first else np.full(len(dep), -np.inf)
     until = np.where(dep < 0, -np.inf, np.where(dep >= first, inside, outside))
     waits = until > end - size * ps_per_byte
     waits[0] = False
@@ -116,10 +117,32 @@ def _vector_run(
     return n, end, c
 
 
-def arrivals(times: CallTimes, first: int, stop: int, history: Sequence[tuple[Ps, float, float, float]]) -> Ints:
-    """When each item of a finished flow had arrived, from the flow's rate history (its last row is its end)."""
+def computed(times: CallTimes, first: int, stop: int, history: Sequence[tuple[Ps, float, float, float]], before: Ps) -> Ints | list[Ps]:
+    """``C`` of the items of a finished flow, from its rate history (whose last row is its end) and ``C`` before it."""
+    end = history[-1][0]
     if stop - first == 1:
-        return np.array([history[-1][0]], dtype=np.int64)
+        return [before if times.is_write[first] else max(before, end) + int(times.compute[first])]
+    part = slice(first, stop)
+    if stop - first <= _SCALAR and len(history) == 2:
+        start, _, rate, _ = history[0]
+        moved, out = 0, []
+        for size, is_write, compute in zip(
+            times.bytes[part].tolist(), times.is_write[part].tolist(), times.compute[part].tolist(), strict=True
+        ):
+            moved += size
+            if not is_write:
+                before = max(before, min(start + round(moved * PS_PER_S / rate), end)) + compute
+            out.append(before)
+        return out
+    arrived = _arrivals(times, first, stop, history)
+    work = np.cumsum(times.compute[part])
+    latest = np.where(times.is_write[part], _NEVER, arrived - (work - times.compute[part]))
+    result: Ints = work + np.maximum(np.maximum.accumulate(latest), before)
+    return result
+
+
+def _arrivals(times: CallTimes, first: int, stop: int, history: Sequence[tuple[Ps, float, float, float]]) -> Ints:
+    """When each item had arrived: bytes looked up in the history."""
     rows = np.array([h[:3] for h in history])
     start, by_then, rate = rows[:, 0], rows[:, 1], rows[:, 2]
     size = np.cumsum(times.bytes[first:stop])
@@ -132,33 +155,66 @@ def arrivals(times: CallTimes, first: int, stop: int, history: Sequence[tuple[Ps
     return out
 
 
-def computed_from(times: CallTimes, first: int, stop: int, arrived: Ints, before: Ps) -> Ints:
-    """``C`` of items ``first`` to ``stop`` from their arrivals and ``C`` of the item before."""
-    part = slice(first, stop)
-    work = np.cumsum(times.compute[part])
-    latest = np.where(times.is_write[part], np.iinfo(np.int64).min // 2, arrived - (work - times.compute[part]))
-    out: Ints = work + np.maximum(np.maximum.accumulate(latest), before)
-    return out
+class Alone:
+    """How long a call takes from its first byte with the channel to itself: a replay at the port's own rate."""
+
+    __slots__ = ("_rate", "_real", "_room_matters", "_times", "_unlimited")
+
+    def __init__(self, times: CallTimes, rate: float) -> None:
+        self._times, self._rate = times, rate
+        self._real: Ps | None = None
+        self._unlimited: Ps | None = None
+        self._room_matters = True
+
+    @property
+    def real(self) -> Ps:
+        """With the scratchpad as it is."""
+        if self._real is None:
+            self._real, self._room_matters = _replay(self._times, self._times.depends, self._rate)
+        return self._real
+
+    @property
+    def unlimited(self) -> Ps:
+        """With an unlimited scratchpad: the same where no read ever waits for room."""
+        real = self.real
+        if not self._room_matters:
+            return real
+        if self._unlimited is None:
+            self._unlimited, _ = _replay(self._times, self._times.producer, self._rate)
+        return self._unlimited
 
 
-def replay_alone(times: CallTimes, rate: float, *, room: bool) -> Ps:
-    """How long the call takes from the first byte with the channel to itself; ``room=False``: scratchpad unlimited."""
-    none = np.zeros(0, dtype=np.int64)
+def _replay(times: CallTimes, depends: Ints, rate: float) -> tuple[Ps, bool]:
+    """(duration, whether any read may have waited).
+
+    The first few stall-free runs go by arrays (a decode step is one, and a last write that waits); a call that stalls
+    more often goes on item by item.
+    """
+    n = len(times.bytes)
+    if not n:
+        return 0, False
     ps_per_byte = PS_PER_S / rate
-    if not len(times.bytes):
-        return 0
-    n, end, c = _vector_run(times, 0, len(times.bytes), none, 0, 0.0, ps_per_byte, room=room)
-    if n == len(times.bytes):
-        return round(max(float(c[-1]), float(end[-1])))
-    depends = times.depends if room else times.producer
-    rows = zip(times.bytes.tolist(), times.is_write.tolist(), times.compute.tolist(), depends.tolist(), strict=True)
-    at, done = 0.0, 0.0
-    all_done: list[float] = []
-    for size, is_write, compute, dep in rows:
-        if dep >= 0 and all_done[dep] > at:
-            at = all_done[dep]
+    known = np.zeros(n)
+    at, i, read_waits = 0.0, 0, False
+    for _ in range(_RUNS):
+        if depends[i] >= 0 and known[depends[i]] > at:
+            at = float(known[depends[i]])
+            read_waits = read_waits or not times.is_write[i]
+        before = float(known[i - 1]) - at if i else -at
+        count, end, c = _vector_run(times, i, n, known, at, before, ps_per_byte, depends)
+        known[i : i + count] = c[:count] + at
+        at += float(end[count - 1])
+        i += count
+        if i == n:
+            return round(max(at, float(known[-1]))), read_waits
+    last = float(known[i - 1])
+    done: list[float] = known[:i].tolist()
+    rows = (column[i:].tolist() for column in (times.bytes, times.is_write, times.compute, depends))
+    for size, is_write, compute, dep in zip(*rows, strict=True):
+        if dep >= 0 and done[dep] > at:
+            at = done[dep]
         at += size * ps_per_byte
         if not is_write:
-            done = max(done, at) + compute
-        all_done.append(done)
-    return round(max(at, done))
+            last = max(last, at) + compute
+        done.append(last)
+    return round(max(at, last)), True

@@ -6,13 +6,13 @@ the queue and ignored when it fires: SimPy cannot take an event back, and a chec
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import ceil
 
 import simpy
 
 from bpusim.dram.arbitration import Share
-from bpusim.ports import BufferKind, Observer, TransferList
+from bpusim.ports import Observer, TransferList
 from bpusim.units import PS_PER_S, Ps
 
 __all__ = ["FlowChannel", "FlowPort", "Transmission"]
@@ -21,13 +21,12 @@ __all__ = ["FlowChannel", "FlowPort", "Transmission"]
 class Transmission:
     """A transfer under way on a :class:`FlowChannel`: a :class:`bpusim.ports.Flow`."""
 
-    __slots__ = ("_channel", "_history", "_limit", "_rate", "_served", "_since", "bytes", "done", "port", "totals")
+    __slots__ = ("_channel", "_history", "_limit", "_rate", "_served", "_since", "bytes", "done", "port")
 
     def __init__(self, channel: FlowChannel, port: FlowPort, parts: TransferList, limit: float | None) -> None:
         self._channel = channel
         self.port = port
         self.bytes = parts.bytes
-        self.totals: Mapping[tuple[BufferKind, bool], int] = parts.totals()
         self.done = simpy.Event(channel.env)
         self._limit = limit
         self._rate = 0.0
@@ -121,6 +120,7 @@ class FlowChannel:
         self._observer = observer
         self._rank = {name: i for i, name in enumerate(order)}
         self._flows: list[Transmission] = []
+        self._moved: dict[str, int] = {}
         self._timer: simpy.Event | None = None
 
     def port(self, name: str, window: int, latency: Ps, limit: int) -> FlowPort:
@@ -137,6 +137,13 @@ class FlowChannel:
             self._flows.sort(key=lambda f: self._rank.get(f.port.name, len(self._rank)))
         self.reshare()
 
+    def moved(self) -> dict[str, int]:
+        """Bytes moved so far by master, those of flows under way included (rounded down)."""
+        out = dict(self._moved)
+        for f in self._flows:
+            out[f.port.name] = out.get(f.port.name, 0) + int(f.served(self._now()))
+        return out
+
     def _now(self) -> Ps:
         return self.env.now  # type: ignore[return-value]  # integer by construction
 
@@ -148,7 +155,8 @@ class FlowChannel:
             f.advance(now)
         if not flows:
             self._timer = None
-            self._observer.rates_changed(now, {})
+            if self._observer.wants_rates:
+                self._observer.rates_changed(now, {})
             return
         if len(flows) == 1:
             rates = [min(flows[0].alone, self.capacity)]
@@ -160,7 +168,8 @@ class FlowChannel:
             end = f.end()
             if end is not None and (first is None or end < first):
                 first = end
-        self._observer.rates_changed(now, {f.port.name: r for f, r in zip(flows, rates, strict=True)})
+        if self._observer.wants_rates:
+            self._observer.rates_changed(now, {f.port.name: r for f, r in zip(flows, rates, strict=True)})
         self._timer = None
         if first is not None:
             timer = self.env.timeout(first - now)
@@ -180,7 +189,10 @@ class FlowChannel:
         self._flows = [f for f in self._flows if f not in ended]
         for f in ended:
             f.finish(now)
-            self._observer.moved(f.port.name, f.totals, now)
+            self._moved[f.port.name] = self._moved.get(f.port.name, 0) + f.bytes
+        if not self._flows:
+            self.reshare()
+            return
         # The masters that wait start their next flows in callbacks at this very instant; rates follow after them.
         settle = self.env.timeout(0)
         settle.callbacks.append(self._settle)  # type: ignore[union-attr]

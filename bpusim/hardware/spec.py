@@ -33,6 +33,10 @@ VECTOR_CLASSES = ("add", "mul", "exp", "div", "reduce", "convert")
 
 STRICT = ConfigDict(extra="forbid", strict=True)
 Count = Annotated[int, Field(ge=1)]
+Clock = Annotated[Frequency, Field(gt=0)]
+Capacity = Annotated[Size, Field(gt=0)]
+Limit = Annotated[Bandwidth, Field(gt=0)]
+Latency = Annotated[Duration, Field(gt=0)]
 
 
 def _rate(value: Any) -> Fraction:
@@ -91,36 +95,37 @@ class VectorSpec:
 class DmaSpec:
     """A port into the DRAM channel: alone it reads ``min(port, window / (latency + the channel's latency))``."""
 
-    window: Size
-    latency: Duration
-    port: Bandwidth
+    window: Capacity
+    latency: Latency
+    port: Limit
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
 class CoreSpec:
     """One BPU core. ``scratchpad`` streams weights and spilled tensors; ``activations`` holds what stays on chip."""
 
-    clock: Frequency
+    clock: Clock
     mac: MacSpec
     vector: VectorSpec
-    scratchpad: Size
-    activations: Size
+    scratchpad: Capacity
+    activations: Capacity
     dma: DmaSpec
     op_overhead: Duration
     layer_sync: Duration
     toolchain: str
 
     def fingerprint(self) -> dict[str, Any]:
-        """What a trace is compiled for: all that shapes its ops, nothing that may be varied freely."""
+        """What a trace is compiled for, by path in the machine file: all that shapes its ops, nothing that may vary freely."""
         return {
-            "array": [self.mac.rows, self.mac.cols],
-            "dataflow": self.mac.dataflow,
-            "load_rows": self.mac.load_rows_per_cycle,
-            "rate": {k: str(v) for k, v in sorted(self.mac.rate.items())},
-            "lanes": self.vector.lanes,
-            "vector": {k: self.vector.cycles[k] for k in VECTOR_CLASSES},  # type: ignore[index]
-            "scratchpad": self.scratchpad,
-            "activations": self.activations,
+            "mac.rows": self.mac.rows,
+            "mac.cols": self.mac.cols,
+            "mac.dataflow": self.mac.dataflow,
+            "mac.load_rows_per_cycle": self.mac.load_rows_per_cycle,
+            **{f"mac.rate.{k}": str(v) for k, v in sorted(self.mac.rate.items())},
+            "vector.lanes": self.vector.lanes,
+            **{f"vector.cycles.{c}": self.vector.cycles[c] for c in VECTOR_CLASSES},  # type: ignore[index]
+            "scratchpad": f"{self.scratchpad} B",
+            "activations": f"{self.activations} B",
             "toolchain": self.toolchain,
         }
 
@@ -148,8 +153,8 @@ class DramSpec:
     """The channel all masters share, and who wins when they ask for more than it gives."""
 
     preset: str
-    capacity: Size
-    usable: Size
+    capacity: Capacity
+    usable: Capacity
     arbitration: Literal["proportional", "equal", "strict"] = "proportional"
     order: list[str] | None = None
     """``strict`` only: masters from the first served to the last; those not named come after, as they started."""
@@ -170,7 +175,7 @@ class HostSpec:
     """The CPU cluster and what its runtime work costs."""
 
     cores: Count
-    clock: Frequency
+    clock: Clock
     dma: DmaSpec
     per_request: Duration
     tokenize_per_token: Duration

@@ -39,6 +39,11 @@ class Recorder:
     moved_bytes: dict[str, dict[tuple[BufferKind, bool], int]] = field(default_factory=dict)
     _started: dict[str, Ps] = field(default_factory=dict)
 
+    @property
+    def wants_rates(self) -> bool:
+        """The flows keep their own history."""
+        return False
+
     def call_started(self, core: str, label: str, at: Ps) -> None:  # noqa: ARG002 (the protocol's signature)
         """A core began a call."""
         self._started[core] = at
@@ -48,15 +53,16 @@ class Recorder:
         duration = at - self._started.pop(core)
         self.cores.setdefault(core, CoreCounters()).add(duration, counters)
         self.labels.setdefault(label, CoreCounters()).add(duration, counters)
+        self.moved(core, counters.moved, at)
 
     def moved(self, master: str, totals: Mapping[tuple[BufferKind, bool], int], at: Ps) -> None:  # noqa: ARG002
-        """A flow completed."""
+        """Bytes of a finished call, or of host work."""
         table = self.moved_bytes.setdefault(master, {})
         for key, n in totals.items():
             table[key] = table.get(key, 0) + n
 
     def rates_changed(self, at: Ps, rates: Mapping[str, float]) -> None:
-        """Rates are kept by the flows themselves."""
+        """Not asked for."""
 
     def clock_changed(self, unit: str, hz: int, at: Ps) -> None:
         """Clocks are fixed so far."""

@@ -183,12 +183,14 @@ class CoreStats:
 
 @dataclass(frozen=True, slots=True)
 class DramStats:
-    """The channel over the whole run: bytes of finished transfers by master and kind."""
+    """The channel over the whole run: bytes of finished work by master and kind, and those of work cut off at the end."""
 
     preset: str
     fidelity: str
     peak_bytes_per_s: int
     moved: Mapping[str, Mapping[tuple[BufferKind, bool], int]]
+    channel_bytes: Mapping[str, int]
+    """All bytes the channel gave each master, to the last."""
     elapsed: Ps
 
     def total(self, write: bool) -> int:
@@ -198,12 +200,12 @@ class DramStats:
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         read, write = self.total(False), self.total(True)
-        rate = rate_per_s(read + write, self.elapsed)
+        rate = rate_per_s(sum(self.channel_bytes.values()), self.elapsed)
         masters: dict[str, dict[str, int]] = {}
-        for master, table in sorted(self.moved.items()):
-            masters[master] = {
-                f"{kind}_{'write' if w else 'read'}_bytes": n for (kind, w), n in sorted(table.items())
-            }
+        for master, total in sorted(self.channel_bytes.items()):
+            table = self.moved.get(master, {})
+            masters[master] = {f"{kind}_{'write' if w else 'read'}_bytes": n for (kind, w), n in sorted(table.items())}
+            masters[master]["unfinished_bytes"] = total - sum(table.values())
         return {
             "preset": self.preset,
             "fidelity": self.fidelity,

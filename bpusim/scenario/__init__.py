@@ -1,6 +1,6 @@
 """Scenario files: what a user may write, and the loader that checks it."""
 
-from bpusim.scenario.loader import load_scenario
+from bpusim.scenario.loader import load_machine, load_scenario
 from bpusim.scenario.model import Scenario
 from bpusim.scenario.schema import (
     ChatSpec,
@@ -25,5 +25,6 @@ __all__ = [
     "ScenarioSpec",
     "StreamSpec",
     "json_schema",
+    "load_machine",
     "load_scenario",
 ]

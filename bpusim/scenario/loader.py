@@ -8,17 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bpusim.documents import MAX_DEPTH, Document, KeyPath, parse_value, read_document
 from bpusim.errors import HardwareError, Place, Problem, ScenarioError
 from bpusim.hardware.presets import preset_document, preset_names
+from bpusim.hardware.spec import MachineSpec
 from bpusim.scenario.checks import cross_problems
 from bpusim.scenario.model import Scenario
 from bpusim.scenario.problems import problem_at, schema_problems
 from bpusim.scenario.schema import ScenarioSpec
 
-__all__ = ["load_scenario"]
+__all__ = ["load_machine", "load_scenario"]
 
 
 def load_scenario(path: str | Path, set: Mapping[str, object] | Iterable[str] = ()) -> Scenario:
@@ -41,8 +42,6 @@ def load_scenario(path: str | Path, set: Mapping[str, object] | Iterable[str] = 
         spec = ScenarioSpec.model_validate_json(json.dumps(document.data))
     except ValidationError as failure:
         problems.extend(schema_problems(failure, document, but=unusable))
-    except ArithmeticError:  # decimal's, from an exponent of many digits
-        problems.append(Problem("a quantity is out of range", Place(str(path)), "look for a huge exponent"))
     except TypeError as failure:  # json's, from a Python caller's override
         problems.append(Problem(f"a value cannot be used: {failure}", Place("--set"), "give plain data"))
     if problems:
@@ -63,6 +62,29 @@ def load_scenario(path: str | Path, set: Mapping[str, object] | Iterable[str] = 
         document=document,
         traces=traces,
     )
+
+
+def load_machine(preset: str, set: Mapping[str, object] | Iterable[str] = ()) -> MachineSpec:
+    """The machine of ``preset``, changed by ``set`` as in a scenario (``machine.cores.clock=1 GHz``).
+
+    Raises :class:`ScenarioError` or :class:`HardwareError` with all problems found.
+    """
+    place = Place(f"--machine {preset}")
+    data = {"machine": {"preset": preset}}
+    named = dict.fromkeys([("machine",), ("machine", "preset")], place)
+    document, problems = _with_machine(_overridden(Document(data, {(): place, **named}, {**named}), set))
+    if problems:
+        raise HardwareError(problems)
+    try:
+        return _MachineOnly.model_validate_json(json.dumps(document.data)).machine
+    except ValidationError as failure:
+        raise ScenarioError(schema_problems(failure, document)) from None
+
+
+class _MachineOnly(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    machine: MachineSpec
 
 
 def _position(problem: Problem) -> tuple[str, int, int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,15 +79,13 @@ class CallProgram:
         """Items ``start`` to ``stop`` as one transfer list."""
         return ItemRange(self, start, stop)
 
-    @cached_property
-    def kinds(self) -> Ints:
-        """Bytes of each item by buffer kind (items x kinds): each buffer spread evenly over the op's tiles."""
-        out = np.zeros((len(self.bytes), _NK), dtype=np.int64)
-        tiles = np.bincount(self.op[~self.is_write], minlength=len(self.ops))
-        place = _rank_in_op(self.op, self.is_write, self.first)
-        for k in range(_NK):
-            read = _share(self.reads[k][self.op], tiles[self.op], place)
-            out[:, k] = np.where(self.is_write, self.writes[k][self.op], read)
+    def moved(self) -> dict[tuple[BufferKind, bool], int]:
+        """DRAM bytes of the whole call by (buffer kind, is a write); kinds that move nothing are left out."""
+        out: dict[tuple[BufferKind, bool], int] = {}
+        for write, table in ((False, self.reads), (True, self.writes)):
+            for kind, n in zip(BUFFER_KINDS, table.sum(axis=1).tolist(), strict=True):
+                if n:
+                    out[kind, write] = n
         return out
 
 
@@ -116,24 +113,9 @@ class ItemRange:
     @property
     def bytes(self) -> int:
         """Sum over the items."""
+        if self.stop - self.start == 1:
+            return int(self.call.bytes[self.start])
         return int(self.call.bytes[self.start : self.stop].sum())
-
-    def totals(self) -> Mapping[tuple[BufferKind, bool], int]:
-        """Bytes by (buffer kind, is a write); kinds that move nothing are left out."""
-        call = self.call
-        if self.start == 0 and self.stop == len(call.bytes):
-            read, write = call.reads.sum(axis=1), call.writes.sum(axis=1)
-        else:
-            kinds = call.kinds[self.start : self.stop]
-            is_write = call.is_write[self.start : self.stop]
-            read, write = kinds[~is_write].sum(axis=0), kinds[is_write].sum(axis=0)
-        out: dict[tuple[BufferKind, bool], int] = {}
-        for k, kind in enumerate(BUFFER_KINDS):
-            if read[k]:
-                out[kind, False] = int(read[k])
-            if write[k]:
-                out[kind, True] = int(write[k])
-        return out
 
     def __iter__(self) -> Iterator[Transfer]:
         call = self.call
@@ -183,7 +165,7 @@ class Program:
         """DRAM bytes of all calls by (buffer kind, is a write)."""
         out: dict[tuple[BufferKind, bool], int] = {}
         for call in self.calls:
-            for key, n in call.items(0, len(call.bytes)).totals().items():
+            for key, n in call.moved().items():
                 out[key] = out.get(key, 0) + n
         return out
 

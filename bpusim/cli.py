@@ -1,0 +1,143 @@
+"""The command line: arguments in, calls to the library, errors out. Nothing else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from bpusim.errors import BpusimError
+
+__all__ = ["main"]
+
+_SET = click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a value of the file, such as machine.dram.arbitration=equal.")
+
+
+class _Group(click.Group):
+    """Errors that a user can mend are printed one a line, without a traceback, and exit with 2."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BpusimError as e:
+            click.echo(str(e), err=True)
+            ctx.exit(2)
+        except BrokenPipeError:
+            ctx.exit(0)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="bpusim", prog_name="bpusim")
+def main() -> None:
+    """Simulate language and vision models on a dual-core edge NPU, and explain their latency."""
+
+
+@main.command()
+@click.argument("scenario", type=click.Path(path_type=Path))
+@_SET
+@click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True, help="What to print.")
+@click.option("-o", "--output", "folder", type=click.Path(path_type=Path), help="Write manifest.json, summary.json and requests.csv into this folder.")
+def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None) -> None:
+    """Run SCENARIO and print what came out."""
+    from bpusim.report import check_folder, streams_csv, summary_json, write_folder
+    from bpusim.scenario import load_scenario
+    from bpusim.system import simulate
+
+    if folder is not None:
+        check_folder(folder)
+    loaded = load_scenario(scenario, overrides)
+    result = simulate(loaded)
+    if folder is not None:
+        write_folder(folder, result, loaded, overrides)
+    if form == "table":
+        from bpusim.report.table import print_result
+
+        print_result(result, sys.stdout)
+    else:
+        click.echo(summary_json(result) if form == "json" else streams_csv(result), nl=False)
+
+
+@main.command()
+@click.argument("scenario", type=click.Path(path_type=Path))
+@_SET
+def validate(scenario: Path, overrides: Sequence[str]) -> None:
+    """Check SCENARIO, its traces and its memory without running it."""
+    from bpusim.scenario import load_scenario
+    from bpusim.system import System
+
+    loaded = load_scenario(scenario, overrides)
+    system = System.build(loaded)
+    for w in system.warnings:
+        click.echo(f"warning: {w.text}", err=True)
+    click.echo(f"{scenario}: good, {len(loaded.models)} models, {len(loaded.streams)} streams")
+
+
+@main.command()
+def schema() -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    import json
+
+    from bpusim.scenario import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=1, ensure_ascii=False))
+
+
+@main.command()
+@click.argument("model", type=click.Path(path_type=Path), required=False)
+@click.option("--llm-config", type=click.Path(path_type=Path), help="An LLM's config.json instead of MODEL.")
+@click.option("-o", "--output", "out", type=click.Path(path_type=Path), required=True, help="The trace file to write.")
+@click.option("--machine", default="bpu80", show_default=True, help="Machine preset to compile for.")
+@_SET
+@click.option("--name", help="Name of the model; the file's by default.")
+@click.option("--quant", default="keep", show_default=True, help="Plan: int4, int8, fp16, or keep the file's types.")
+@click.option("--activations", type=click.Choice(["int8", "int16"]), default="int16", show_default=True, help="Type of activations on the array.")
+@click.option("--chunk", default=256, show_default=True, help="Tokens of a prefill chunk.")
+@click.option("--context", type=int, help="Cache entries a sequence may have; the model's limit by default.")
+@click.option("--last-logit", is_flag=True, help="Compute logits for the last row of a prefill chunk only.")
+@click.option("--fallback-op", "fallback_ops", multiple=True, metavar="TYPE", help="Run ops of this type on the CPU.")
+@click.option("--strict", is_flag=True, help="Refuse ops without a cost rule instead of running them on the CPU.")
+@click.option("--bind", "binds", multiple=True, metavar="NAME=SIZE", help="A size by symbol, or an input's shape: data=1x3x224x224.")
+@click.option("--until", "outputs", multiple=True, metavar="TENSOR", help="Compile only what computes this tensor.")
+@click.option("--cores", help="Pin the trace to cores: 0 or 0,1; any by default.")
+def compile(  # noqa: A001 (the command's name)
+    model: Path | None, llm_config: Path | None, out: Path, machine: str, overrides: Sequence[str], name: str | None, quant: str,
+    activations: str, chunk: int, context: int | None, last_logit: bool, fallback_ops: Sequence[str], strict: bool,
+    binds: Sequence[str], outputs: Sequence[str], cores: str | None,
+) -> None:  # fmt: skip
+    """Compile an ONNX MODEL (or an LLM's config.json) to a trace."""
+    if (model is None) == (llm_config is None):
+        raise click.UsageError("name an ONNX MODEL, or an LLM by --llm-config, and not both")
+    from bpusim.compiler.job import CompileJob
+    from bpusim.scenario import load_machine
+
+    core = load_machine(machine, overrides).cores
+    job = CompileJob(
+        model=model, llm_config=llm_config, out=out, machine=machine, overrides=tuple(overrides), name=name, quant=quant,
+        activations=activations, chunk=chunk, context=context, last_logit=last_logit, fallback_ops=tuple(fallback_ops),
+        strict=strict, binds=tuple(binds), outputs=tuple(outputs), cores=cores,
+    )  # fmt: skip
+    click.echo(job.run(core))
+
+
+@main.command()
+@click.argument("scenario", type=click.Path(path_type=Path))
+@click.option("--vary", "varied", multiple=True, required=True, metavar="PATH=V1,V2,...", help="Values of a path of the file; several --vary make a grid.")
+@click.option("--measure", multiple=True, default=("total.decode_tokens_per_s",), show_default=True, metavar="PATH", help="Figures of the summary.")
+def sweep(scenario: Path, varied: Sequence[str], measure: Sequence[str]) -> None:
+    """Run SCENARIO at every point of a grid; one CSV row a point."""
+    import csv
+
+    from bpusim.study import sweep as rows
+
+    vary: dict[str, list[object]] = {}
+    for text in varied:
+        path, equals, values = text.partition("=")
+        if not equals or not path or not values:
+            raise click.UsageError(f"'{text}' varies nothing; write --vary path=value,value")
+        vary[path] = [v.strip() for v in values.split(",")]
+    out = csv.writer(sys.stdout, lineterminator="\n")
+    out.writerow([*vary, *measure])
+    for row in rows(scenario, vary, measure):
+        out.writerow(row.values())

@@ -1,0 +1,121 @@
+"""The compile command: options as text in, a trace file and a report out."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bpusim.compiler.build import Options, compile_llm_config, compile_model
+from bpusim.errors import CompileError, Place
+from bpusim.hardware import CoreSpec
+from bpusim.trace import Trace, save_trace
+from bpusim.units import format_quantity
+
+__all__ = ["CompileJob", "report_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompileJob:
+    """One run of ``bpusim compile``; fields are its options."""
+
+    model: Path | None
+    llm_config: Path | None
+    out: Path
+    machine: str
+    overrides: tuple[str, ...]
+    name: str | None
+    quant: str
+    activations: str
+    chunk: int
+    context: int | None
+    last_logit: bool
+    fallback_ops: tuple[str, ...]
+    strict: bool
+    binds: tuple[str, ...]
+    outputs: tuple[str, ...]
+    cores: str | None
+
+    def run(self, core: CoreSpec) -> str:
+        """Compile for ``core``, write the trace, and say what came of it. Raises :class:`CompileError`."""
+        if not self.out.parent.is_dir():
+            raise CompileError("the folder does not exist", place=Place(str(self.out)), do=f"make it: mkdir -p {self.out.parent}")
+        bind, shapes = self._bindings()
+        options = Options(
+            quant=self.quant, activation=self.activations, chunk=self.chunk, context=self.context,  # type: ignore[arg-type]
+            last_logit=self.last_logit, fallback_ops=frozenset(self.fallback_ops), strict=self.strict, bind=bind, shapes=shapes,
+            outputs=self.outputs, name=self.name or self.out.stem, cores=self._cores(), command=self.command(),
+        )  # fmt: skip
+        if self.llm_config is not None:
+            trace = compile_llm_config(self.llm_config, core, options)
+        else:
+            assert self.model is not None
+            trace = compile_model(self.model, core, options)
+        save_trace(trace, self.out)
+        return report_text(trace, self.out)
+
+    def _bindings(self) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+        """``NAME=SIZE`` binds a symbol, ``INPUT=1x3x224x224`` a whole input."""
+        sizes: dict[str, int] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
+        for text in self.binds:
+            name, equals, value = text.rpartition("=")
+            parts = value.split("x")
+            if not equals or not name or not all(p.isascii() and p.isdigit() for p in parts):
+                raise CompileError(f"--bind {text}: not a size", do="write NAME=64, or INPUT=1x3x224x224")
+            if len(parts) == 1:
+                sizes[name] = int(value)
+            else:
+                shapes[name] = tuple(int(p) for p in parts)
+        return sizes, shapes
+
+    def _cores(self) -> tuple[int, ...] | None:
+        if self.cores in (None, "any"):
+            return None
+        parts = str(self.cores).split(",")
+        if not all(p.isascii() and p.isdigit() for p in parts):
+            raise CompileError(f"--cores {self.cores}: not core numbers", do="write 0, or 0,1, or any")
+        return tuple(int(p) for p in parts)
+
+    def command(self) -> str:
+        """The command that makes this trace again, with files by name only."""
+        words = ["bpusim", "compile"]
+        words += ["--llm-config", self.llm_config.name] if self.llm_config is not None else [self.model.name if self.model else ""]
+        plain = Options()
+        flags: list[tuple[str, Any, Any]] = [
+            ("--machine", self.machine, None), ("--quant", self.quant, plain.quant), ("--activations", self.activations, plain.activation),
+            ("--chunk", self.chunk, plain.chunk), ("--context", self.context, None), ("--name", self.name, None), ("--cores", self.cores, None),
+        ]  # fmt: skip
+        for flag, value, default in flags:
+            if value is not None and value != default:
+                words += [flag, str(value)]
+        for flag, values in (("--set", self.overrides), ("--bind", self.binds), ("--fallback-op", self.fallback_ops), ("--until", self.outputs)):
+            for value in values:
+                words += [flag, value]
+        words += ["--last-logit"] * self.last_logit + ["--strict"] * self.strict
+        return shlex.join([*words, "-o", self.out.name])
+
+
+def report_text(trace: Trace, out: Path) -> str:
+    """What was compiled, what it takes, and what was left to the CPU or costs nothing, and why."""
+    h, report = trace.header, trace.header.report
+    lines = [f"{out}: {h.model}, {format_quantity(trace.resident_bytes, 'size')} of weights, plan {h.quant.get('plan')}"]
+    for name, phase in trace.phases.items():
+        tokens = max(phase.tokens, 1)
+        program = trace.bind(name, kv=0, tokens=tokens)
+        moved = sum(program.traffic().values())
+        calls = len(program.calls)
+        what = f"{tokens} token{'s' * (tokens > 1)}, " if phase.tokens else ""
+        what += f"{program.macs / 1e9:.3f} GMAC, {format_quantity(moved, 'size')} DRAM, {calls} call{'s' * (calls > 1)}"
+        lines.append(f"  {name}: {what}")
+    if h.kv_bytes_per_token:
+        lines.append(f"  KV cache: {h.kv_bytes_per_token} B a token, context {h.context} tokens")
+    for kind, row in report.get("cpu_fallbacks", {}).items():
+        lines.append(f"  on the CPU: {row['count']} x {kind} ({row['why']}), first '{row['first']}'")
+    for title, key in (("host bookkeeping inside dispatch", "host_bookkeeping"), ("views, no work", "views")):
+        if report.get(key):
+            lines.append(f"  {title}: " + ", ".join(f"{n} x {t}" for t, n in report[key].items()))
+    for name, n in report.get("spilled_tensors", {}).items():
+        lines.append(f"  {name}: {n} activation tensors do not stay on chip and cross DRAM")
+    return "\n".join(lines)

@@ -1,0 +1,109 @@
+"""A result as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import IO
+
+from rich.console import Console
+from rich.table import Table
+
+from bpusim.metrics import ChatStats, FrameStats, Result
+from bpusim.units import PS_PER_S, format_quantity
+
+__all__ = ["print_result"]
+
+
+def print_result(result: Result, file: IO[str], *, width: int | None = None) -> None:
+    """Write the tables of ``result`` to ``file``; colours only on a terminal that has them (NO_COLOR is honoured)."""
+    console = Console(file=file, width=width if width is not None else None if file.isatty() else 110, highlight=False)
+    seconds = result.elapsed / PS_PER_S
+    console.print(f"[bold]{result.scenario}[/bold]: {seconds:.3f} s simulated, {result.events} events")
+    if result.about:
+        console.print(result.about, markup=False)
+    chats = {n: s for n, s in result.streams.items() if isinstance(s, ChatStats)}
+    frames = {n: s for n, s in result.streams.items() if isinstance(s, FrameStats)}
+    if chats:
+        console.print(_chats(chats, result))
+    if frames:
+        console.print(_frames(frames))
+    console.print(_breakdown(result))
+    console.print(_cores(result))
+    console.print(_dram(result))
+    for w in result.warnings:
+        console.print(f"[yellow]warning[/yellow] [{w.code}] ", end="")
+        console.print(w.text, markup=False)
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.2f} %" if value < 0.1 else f"{100 * value:.1f} %"
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for i, c in enumerate(columns):
+        table.add_column(c, justify="left" if i == 0 else "right", no_wrap=True)
+    return table
+
+
+def _chats(chats: Mapping[str, ChatStats], result: Result) -> Table:
+    table = _table("Chat streams", "stream", "tokens", "TTFT ms", "TPOT ms", "ITL p99 ms", "decode tok/s", "tok/s")
+    for name, s in chats.items():
+        table.add_row(
+            name, str(s.tokens), _ms(s.ttft_mean_ms), _ms(s.tpot_mean_ms), _ms(s.itl_p99_ms), f"{s.decode_tokens_per_s:.2f}",
+            f"{s.tokens_per_s:.2f}",
+        )  # fmt: skip
+    if len(chats) > 1:
+        tokens = str(sum(s.tokens for s in chats.values()))
+        table.add_row("total", tokens, "", "", "", f"{result.decode_tokens_per_s:.2f}", f"{result.tokens_per_s:.2f}", style="bold")
+    return table
+
+
+def _frames(frames: Mapping[str, FrameStats]) -> Table:
+    table = _table("Camera streams", "stream", "captured", "through", "dropped", "latency ms", "p99 ms", "frames/s")
+    for name, s in frames.items():
+        table.add_row(
+            name, str(s.captured), str(s.frames), str(s.dropped), _ms(s.latency_mean_ms), _ms(s.latency_p99_ms), f"{s.fps:.2f}"
+        )
+    return table
+
+
+def _breakdown(result: Result) -> Table:
+    rows: dict[str, Mapping[str, float]] = {}
+    for name, s in result.streams.items():
+        if isinstance(s, ChatStats):
+            rows |= {f"{name}: first token": s.ttft_breakdown_ms} if s.ttft_mean_ms is not None else {}
+            rows |= {f"{name}: each token": s.breakdown_ms} if s.tpot_mean_ms is not None else {}
+        elif s.latency_mean_ms is not None:
+            rows[f"{name}: a frame"] = s.breakdown_ms
+    causes = [c for c in next(iter(rows.values()), {}) if any(row[c] for row in rows.values())]
+    table = _table("Where the time goes, ms", "", *causes, "sum")
+    for name, row in rows.items():
+        table.add_row(name, *(f"{row[c]:.1f}" if row[c] else "-" for c in causes), f"{sum(row.values()):.1f}")
+    return table
+
+
+def _cores(result: Result) -> Table:
+    table = _table("Cores", "core", "calls", "occupied", "array busy", "array issued", "array useful", "loaded")
+    for name, c in result.cores.items():
+        loaded = "; ".join(line.removeprefix("load success: ") for line in c.load_log) or "nothing"
+        table.add_row(
+            name, str(c.calls), _percent(c.occupied_fraction), _percent(c.mac_busy_fraction), _percent(c.mac_issued_fraction),
+            _percent(c.mac_utilization), loaded,
+        )  # fmt: skip
+    return table
+
+
+def _dram(result: Result) -> Table:
+    d = result.dram.to_dict()
+    table = _table("Memory", "DRAM", "read", "written", "achieved", "of peak", "resident", "usable")
+    table.add_row(
+        f"{d['preset']} ({d['fidelity']})", format_quantity(d["read_bytes"], "size"), format_quantity(d["write_bytes"], "size"),
+        format_quantity(d["achieved_bytes_per_s"], "bandwidth"), _percent(d["peak_fraction"]),
+        format_quantity(result.resident_bytes, "size"), format_quantity(result.usable_bytes, "size"),
+    )  # fmt: skip
+    return table
