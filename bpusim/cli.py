@@ -12,7 +12,13 @@ from bpusim.errors import BpusimError
 
 __all__ = ["main"]
 
-_SET = click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a value of the file, such as machine.dram.arbitration=equal.")
+_SET = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Override a value of the file, such as machine.dram.arbitration=equal.",
+)
 
 
 class _Group(click.Group):
@@ -37,8 +43,21 @@ def main() -> None:
 @main.command()
 @click.argument("scenario", type=click.Path(path_type=Path))
 @_SET
-@click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True, help="What to print.")
-@click.option("-o", "--output", "folder", type=click.Path(path_type=Path), help="Write manifest.json, summary.json and requests.csv into this folder.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="What to print.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="Write manifest.json, summary.json and requests.csv into this folder.",
+)
 def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None) -> None:
     """Run SCENARIO and print what came out."""
     from bpusim.report import check_folder, streams_csv, summary_json, write_folder
@@ -92,20 +111,45 @@ def schema() -> None:
 @_SET
 @click.option("--name", help="Name of the model; the file's by default.")
 @click.option("--quant", default="keep", show_default=True, help="Plan: int4, int8, fp16, or keep the file's types.")
-@click.option("--activations", type=click.Choice(["int8", "int16"]), default="int16", show_default=True, help="Type of activations on the array.")
+@click.option(
+    "--activations",
+    type=click.Choice(["int8", "int16"]),
+    default="int16",
+    show_default=True,
+    help="Type of activations on the array.",
+)
 @click.option("--chunk", default=256, show_default=True, help="Tokens of a prefill chunk.")
 @click.option("--context", type=int, help="Cache entries a sequence may have; the model's limit by default.")
 @click.option("--last-logit", is_flag=True, help="Compute logits for the last row of a prefill chunk only.")
 @click.option("--fallback-op", "fallback_ops", multiple=True, metavar="TYPE", help="Run ops of this type on the CPU.")
 @click.option("--strict", is_flag=True, help="Refuse ops without a cost rule instead of running them on the CPU.")
-@click.option("--bind", "binds", multiple=True, metavar="NAME=SIZE", help="A size by symbol, or an input's shape: data=1x3x224x224.")
+@click.option(
+    "--bind",
+    "binds",
+    multiple=True,
+    metavar="NAME=SIZE",
+    help="A size by symbol, or an input's shape: data=1x3x224x224.",
+)
 @click.option("--until", "outputs", multiple=True, metavar="TENSOR", help="Compile only what computes this tensor.")
 @click.option("--cores", help="Pin the trace to cores: 0 or 0,1; any by default.")
-def compile(  # noqa: A001 (the command's name)
-    model: Path | None, llm_config: Path | None, out: Path, machine: str, overrides: Sequence[str], name: str | None, quant: str,
-    activations: str, chunk: int, context: int | None, last_logit: bool, fallback_ops: Sequence[str], strict: bool,
-    binds: Sequence[str], outputs: Sequence[str], cores: str | None,
-) -> None:  # fmt: skip
+def compile(
+    model: Path | None,
+    llm_config: Path | None,
+    out: Path,
+    machine: str,
+    overrides: Sequence[str],
+    name: str | None,
+    quant: str,
+    activations: str,
+    chunk: int,
+    context: int | None,
+    last_logit: bool,
+    fallback_ops: Sequence[str],
+    strict: bool,
+    binds: Sequence[str],
+    outputs: Sequence[str],
+    cores: str | None,
+) -> None:
     """Compile an ONNX MODEL (or an LLM's config.json) to a trace."""
     if (model is None) == (llm_config is None):
         raise click.UsageError("name an ONNX MODEL, or an LLM by --llm-config, and not both")
@@ -114,17 +158,44 @@ def compile(  # noqa: A001 (the command's name)
 
     core = load_machine(machine, overrides).cores
     job = CompileJob(
-        model=model, llm_config=llm_config, out=out, machine=machine, overrides=tuple(overrides), name=name, quant=quant,
-        activations=activations, chunk=chunk, context=context, last_logit=last_logit, fallback_ops=tuple(fallback_ops),
-        strict=strict, binds=tuple(binds), outputs=tuple(outputs), cores=cores,
-    )  # fmt: skip
+        model=model,
+        llm_config=llm_config,
+        out=out,
+        machine=machine,
+        overrides=tuple(overrides),
+        name=name,
+        quant=quant,
+        activations=activations,
+        chunk=chunk,
+        context=context,
+        last_logit=last_logit,
+        fallback_ops=tuple(fallback_ops),
+        strict=strict,
+        binds=tuple(binds),
+        outputs=tuple(outputs),
+        cores=cores,
+    )
     click.echo(job.run(core))
 
 
 @main.command()
 @click.argument("scenario", type=click.Path(path_type=Path))
-@click.option("--vary", "varied", multiple=True, required=True, metavar="PATH=V1,V2,...", help="Values of a path of the file; several --vary make a grid.")
-@click.option("--measure", multiple=True, default=("total.decode_tokens_per_s",), show_default=True, metavar="PATH", help="Figures of the summary.")
+@click.option(
+    "--vary",
+    "varied",
+    multiple=True,
+    required=True,
+    metavar="PATH=V1,V2,...",
+    help="Values of a path of the file; several --vary make a grid.",
+)
+@click.option(
+    "--measure",
+    multiple=True,
+    default=("total.decode_tokens_per_s",),
+    show_default=True,
+    metavar="PATH",
+    help="Figures of the summary.",
+)
 def sweep(scenario: Path, varied: Sequence[str], measure: Sequence[str]) -> None:
     """Run SCENARIO at every point of a grid; one CSV row a point."""
     import csv

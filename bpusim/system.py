@@ -83,7 +83,9 @@ class System:
             port = _port(channel, name, machine.cores.dma, machine)
             cores.append(BpuCore(env, name, machine.cores, ClockDomain(name, machine.cores.clock), port, recorder))
         host = HostCluster(env, machine.host, _port(channel, "cpu", machine.host.dma, machine), recorder)
-        options = RuntimeOptions(scenario.host.logging == "per_op", scenario.host.memory_pool == "on", scenario.host.submit == "async")
+        options = RuntimeOptions(
+            scenario.host.logging == "per_op", scenario.host.memory_pool == "on", scenario.host.submit == "async"
+        )
         queues = {i: CoreQueue(env, core, Fifo()) for i, core in enumerate(cores)}
         executor = Executor(env, host, queues, options)
         streams = {name: _stream(name, spec, models) for name, spec in scenario.streams.items()}
@@ -106,7 +108,9 @@ class System:
                 raise
             waiting = ", ".join(name for name, p in processes.items() if p.is_alive)
             busy = ", ".join(c.name for c in self.cores if c.busy) or "no core"
-            raise SimulationError(f"deadlock at {env.now / 1e9:.3f} ms: {waiting} wait and {busy} is in a call") from None
+            raise SimulationError(
+                f"deadlock at {env.now / 1e9:.3f} ms: {waiting} wait and {busy} is in a call"
+            ) from None
         return self._result()
 
     def _finite(self, name: str) -> bool:
@@ -116,9 +120,13 @@ class System:
     def _idle_cores(self) -> list[RunWarning]:
         used = {core for m in self.models.values() for core, _ in m.parts}
         return [
-            RunWarning("idle-core", f"core {c.name} has no model and stays idle; give a model cores: {c.name}, or split one over both")
-            for i, c in enumerate(self.cores) if i not in used
-        ]  # fmt: skip
+            RunWarning(
+                "idle-core",
+                f"core {c.name} has no model and stays idle; give a model cores: {c.name}, or split one over both",
+            )
+            for i, c in enumerate(self.cores)
+            if i not in used
+        ]
 
     def _result(self) -> Result:
         elapsed: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
@@ -138,17 +146,33 @@ class System:
                 streams[name] = FrameStats.of(s.record, elapsed)
         cores = {
             c.name: CoreStats.of(
-                self.recorder.cores.get(c.name, CoreCounters()), self.recorder.occupied_until(c.name, elapsed), elapsed, peak, self._load_log(i)
+                self.recorder.cores.get(c.name, CoreCounters()),
+                self.recorder.occupied_until(c.name, elapsed),
+                elapsed,
+                peak,
+                self._load_log(i),
             )
             for i, c in enumerate(self.cores)
         }
         preset = dram_preset(machine.dram.preset)
-        dram = DramStats(preset.name, scenario.engine.dram, preset.peak, self.recorder.moved_bytes, self.channel.moved(), elapsed)
+        dram = DramStats(
+            preset.name, scenario.engine.dram, preset.peak, self.recorder.moved_bytes, self.channel.moved(), elapsed
+        )
         requests.sort(key=lambda r: (r.arrived, r.stream))
         return Result(
-            scenario.name, elapsed, self.env.events, scenario.engine.seed, streams, cores, dram,
-            self.memory.resident, self.memory.usable, tuple(self.warnings), tuple(requests), scenario.about,
-        )  # fmt: skip
+            scenario.name,
+            elapsed,
+            self.env.events,
+            scenario.engine.seed,
+            streams,
+            cores,
+            dram,
+            self.memory.resident,
+            self.memory.usable,
+            tuple(self.warnings),
+            tuple(requests),
+            scenario.about,
+        )
 
     def _phase(self, stream: str, phase: str, duration: Ps, peak: int) -> PhaseStats:
         return PhaseStats.of(self.recorder.labels.get(f"{stream}/{phase}", CoreCounters()), duration, peak)
@@ -159,11 +183,12 @@ class System:
             for k, (at, trace) in enumerate(m.parts):
                 if at == core:
                     part = f" part {k + 1} of {len(m.parts)}" if len(m.parts) > 1 else ""
-                    out.append(f"load success: {m.name}{part}: {trace.header.model}, {format_quantity(trace.resident_bytes, 'size')}")
+                    size = format_quantity(trace.resident_bytes, "size")
+                    out.append(f"load success: {m.name}{part}: {trace.header.model}, {size}")
         return out
 
 
-def simulate(scenario: str | Path | Scenario, *, set: Mapping[str, object] | Sequence[str] | None = None) -> Result:  # noqa: A002
+def simulate(scenario: str | Path | Scenario, *, set: Mapping[str, object] | Sequence[str] | None = None) -> Result:
     """Run a scenario (a file, with overrides by path, or a loaded one) and give its :class:`Result`."""
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario, set or {})
@@ -188,12 +213,17 @@ def _load_traces(scenario: Scenario) -> dict[str, Trace]:
         differs = {k: v for k, v in fingerprint.items() if target.get(k) != v}
         if differs:
             what = "; ".join(f"{k} {target.get(k)} where the machine has {v}" for k, v in differs.items())
-            command = traces[name].header.command or f"bpusim compile MODEL --machine {scenario.machine.name} -o {path.name}"
+            command = (
+                traces[name].header.command or f"bpusim compile MODEL --machine {scenario.machine.name} -o {path.name}"
+            )
             changes = "".join(f" --set 'machine.cores.{k}={v}'" for k, v in differs.items())
             problems.append(
-                Problem(f"the trace of model '{name}' is compiled for another core: {what}", scenario.where("models", name, "trace"),
-                        f"compile it for this machine: {command}{changes}")
-            )  # fmt: skip
+                Problem(
+                    f"the trace of model '{name}' is compiled for another core: {what}",
+                    scenario.where("models", name, "trace"),
+                    f"compile it for this machine: {command}{changes}",
+                )
+            )
     if problems:
         raise TraceError(problems)
     return traces
@@ -203,20 +233,30 @@ def _name_warnings(name: str) -> list[RunWarning]:
     if _PORTABLE_NAME.fullmatch(name):
         return []
     better = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    return [RunWarning("model-name", f"model name '{name}' would be dropped by vendor toolchains that take only letters, digits and '_'; call it '{better}'")]
+    return [
+        RunWarning(
+            "model-name",
+            f"model name '{name}' is dropped by toolchains that take only letters, digits and '_'; call it '{better}'",
+        )
+    ]
 
 
 def _place_models(scenario: Scenario, traces: Mapping[str, Trace]) -> tuple[dict[str, PlacedModel], list[RunWarning]]:
     names = scenario.machine.cores.names
-    models, warnings, problems = {}, [], []
+    models: dict[str, PlacedModel] = {}
+    warnings: list[RunWarning] = []
+    problems: list[Problem] = []
     for name, spec in scenario.models.items():
         trace = traces[name]
         limit = trace.header.context
         if spec.context is not None and limit and spec.context > limit:
             problems.append(
-                Problem(f"a context of {spec.context} exceeds the {limit} the trace is compiled for", scenario.where("models", name, "context"),
-                        f"write {limit} or less, or compile with --context")
-            )  # fmt: skip
+                Problem(
+                    f"a context of {spec.context} exceeds the {limit} the trace is compiled for",
+                    scenario.where("models", name, "context"),
+                    f"write {limit} or less, or compile with --context",
+                )
+            )
             continue
         try:
             placed, texts = place(name, trace, [names.index(c) for c in spec.cores], spec.split, spec.context or limit)
@@ -224,7 +264,12 @@ def _place_models(scenario: Scenario, traces: Mapping[str, Trace]) -> tuple[dict
             problems.extend(Problem(p.what, scenario.where("models", name), p.do) for p in e.problems)
             continue
         if max(core for core, _ in placed.parts) >= len(names):
-            problems.append(Problem(f"the trace of model '{name}' is pinned to a core this machine lacks", scenario.where("models", name)))
+            problems.append(
+                Problem(
+                    f"the trace of model '{name}' is pinned to a core this machine lacks",
+                    scenario.where("models", name),
+                )
+            )
             continue
         models[name] = placed
         warnings.extend(RunWarning("pinned-trace", t) for t in texts)
@@ -250,14 +295,20 @@ def _check_streams(scenario: Scenario, models: Mapping[str, PlacedModel]) -> Non
         if any(p not in model.trace.phases for p in wanted):
             have = ", ".join(model.trace.phases)
             problems.append(
-                Problem(f"model '{model.name}' cannot serve {key}: its trace has the phases {have}", scenario.where("streams", name, key),
-                        f"name a model compiled from {'an LLM' if key == 'chat' else 'a model that takes frames'}")
-            )  # fmt: skip
+                Problem(
+                    f"model '{model.name}' cannot serve {key}: its trace has the phases {have}",
+                    scenario.where("streams", name, key),
+                    f"name a model compiled from {'an LLM' if key == 'chat' else 'a model that takes frames'}",
+                )
+            )
         elif isinstance(spec, ChatSpec) and spec.prompt + spec.output > model.context:
             problems.append(
-                Problem(f"prompt {spec.prompt} and output {spec.output} exceed the context of {model.context} tokens",
-                        scenario.where("streams", name, "prompt"), "shorten them, or compile the model with a longer --context")
-            )  # fmt: skip
+                Problem(
+                    f"prompt {spec.prompt} and output {spec.output} exceed the context of {model.context} tokens",
+                    scenario.where("streams", name, "prompt"),
+                    "shorten them, or compile the model with a longer --context",
+                )
+            )
     if problems:
         raise ScenarioError(problems)
 
@@ -267,7 +318,9 @@ def _channel(env: simpy.Environment, scenario: Scenario, recorder: Recorder) -> 
     try:
         preset = dram_preset(dram.preset)
     except HardwareError as e:
-        raise HardwareError(Problem(p.what, scenario.where("machine", "dram", "preset"), p.do) for p in e.problems) from None
+        raise HardwareError(
+            Problem(p.what, scenario.where("machine", "dram", "preset"), p.do) for p in e.problems
+        ) from None
     return FlowChannel(env, preset.sustained, arbiter(dram.arbitration), recorder, dram.order or ())
 
 
@@ -279,7 +332,18 @@ def _port(channel: FlowChannel, name: str, dma: DmaSpec, machine: MachineSpec) -
 def _stream(name: str, spec: Any, models: Mapping[str, PlacedModel]) -> ChatStream | FrameStream:
     if isinstance(spec, ChatSpec):
         requests = None if spec.requests == "forever" else spec.requests
-        return ChatStream(name, models[spec.chat], spec.prompt, spec.output, requests, spec.start, spec.think, ChatRecord())
+        return ChatStream(
+            name, models[spec.chat], spec.prompt, spec.output, requests, spec.start, spec.think, ChatRecord()
+        )
     return FrameStream(
-        name, models[spec.frames], spec.rate, spec.count, spec.queue, spec.drop, spec.before, spec.after, spec.start, FrameRecord()
+        name,
+        models[spec.frames],
+        spec.rate,
+        spec.count,
+        spec.queue,
+        spec.drop,
+        spec.before,
+        spec.after,
+        spec.start,
+        FrameRecord(),
     )

@@ -109,7 +109,9 @@ def parse_quantity(text: object, dimension: str) -> int | float:
     if unit not in dim.units:
         for other in DIMENSIONS.values():
             if unit in other.units:
-                raise UnitError(f"'{text}' is a {other.name}, not a {dim.name}", do=f"write one such as '{dim.example}'")
+                raise UnitError(
+                    f"'{text}' is a {other.name}, not a {dim.name}", do=f"write one such as '{dim.example}'"
+                )
         raise UnitError(f"'{text}' has an unknown unit '{unit}'", do=did_you_mean(unit, sorted(dim.units)))
     out_of_range = UnitError(f"'{text}' is out of range", do=f"write one such as '{dim.example}'")
     try:
@@ -130,7 +132,9 @@ def parse_quantity(text: object, dimension: str) -> int | float:
 def format_quantity(value: float, dimension: str) -> str:
     """``value`` (in the base unit) in the largest decimal unit that keeps it at 1 or more."""
     dim = DIMENSIONS[dimension]
-    decimal = {u: float(v) for u, v in dim.units.items() if "i" not in u and "b" not in u and u not in ("µs", "min", "h")}
+    decimal = {
+        u: float(v) for u, v in dim.units.items() if "i" not in u and "b" not in u and u not in ("µs", "min", "h")
+    }
     unit, scale = dim.base, 1.0
     for name, worth in decimal.items():
         if scale < worth <= abs(value):

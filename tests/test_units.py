@@ -121,9 +121,7 @@ def test_whole_base_units_survive_exactly(value: int, dimension: str) -> None:
     assert parse_quantity(f"{value} {DIMENSIONS[dimension].base}", dimension) == value
 
 
-@given(
-    st.integers(1, 10**20), st.sampled_from([n for n in DIMENSION_NAMES if n not in ("time", "frame rate")])
-)
+@given(st.integers(1, 10**20), st.sampled_from([n for n in DIMENSION_NAMES if n not in ("time", "frame rate")]))
 def test_formatting_keeps_four_digits(value: int, dimension: str) -> None:
     text = format_quantity(value, dimension)
     scale = DIMENSIONS[dimension].units[text.split()[1]]

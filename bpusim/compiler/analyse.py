@@ -50,7 +50,13 @@ class Analysis:
     kv_dtype: int = onnx.TensorProto.FLOAT16
 
 
-def analyse(graph: Graph, bindings: Mapping[str, Expr], shapes: Mapping[str, tuple[int, ...]], on_cpu: frozenset[str], strict: bool) -> Analysis:
+def analyse(
+    graph: Graph,
+    bindings: Mapping[str, Expr],
+    shapes: Mapping[str, tuple[int, ...]],
+    on_cpu: frozenset[str],
+    strict: bool,
+) -> Analysis:
     """Cost every node of ``graph`` with its symbols bound.
 
     ``shapes`` overrides whole input shapes. Op types in ``on_cpu`` go to the CPU; so do ops without a rule, or, with
@@ -62,7 +68,9 @@ def analyse(graph: Graph, bindings: Mapping[str, Expr], shapes: Mapping[str, tup
     place = Place(graph.file)
     unknown = [n for n in shapes if n not in graph.inputs]
     if unknown:
-        raise CompileError([Problem(f"the model has no input '{n}'", place, "inputs: " + ", ".join(graph.inputs)) for n in unknown])
+        raise CompileError(
+            [Problem(f"the model has no input '{n}'", place, "inputs: " + ", ".join(graph.inputs)) for n in unknown]
+        )
     for name, (dtype, dims) in graph.inputs.items():
         out.values[name] = _input(name, dtype, shapes.get(name, dims), bindings)
         out.inputs.append(name)
@@ -94,7 +102,9 @@ def analyse(graph: Graph, bindings: Mapping[str, Expr], shapes: Mapping[str, tup
             out.views.append(node)
         else:
             forced = node.type in on_cpu
-            out.drafts.append(_draft(node, inputs, context.outputs, cost, forced, "forced by --fallback-op" if forced else ""))
+            out.drafts.append(
+                _draft(node, inputs, context.outputs, cost, forced, "forced by --fallback-op" if forced else "")
+            )
             if cost.cache_inputs:
                 out.kv_dtype = context.value(cost.cache_inputs[0]).dtype
     if problems:
@@ -105,21 +115,28 @@ def analyse(graph: Graph, bindings: Mapping[str, Expr], shapes: Mapping[str, tup
 
 def _input(name: str, dtype: int, dims: tuple[int | str | None, ...], bindings: Mapping[str, Expr]) -> Value:
     bound = [
-        as_expr(d) if isinstance(d, int) else bindings.get(d or "", Expr({f"?{d or f'{name}[{i}]'}": 1})) for i, d in enumerate(dims)
+        as_expr(d) if isinstance(d, int) else bindings.get(d or "", Expr({f"?{d or f'{name}[{i}]'}": 1}))
+        for i, d in enumerate(dims)
     ]
     return Value(tuple(bound), dtype, book=name in _BOOKKEEPING_INPUTS and dtype in INTEGER, storage=name)
 
 
-def _draft(node: Node, inputs: list[Value | None], outputs: Mapping[str, Value], cost: Cost, cpu: bool, why: str) -> Draft:
-    reads = [
-        v.storage for i, v in enumerate(inputs) if v is not None and not v.static and i not in cost.cache_inputs
-    ]
+def _draft(
+    node: Node, inputs: list[Value | None], outputs: Mapping[str, Value], cost: Cost, cpu: bool, why: str
+) -> Draft:
+    reads = [v.storage for i, v in enumerate(inputs) if v is not None and not v.static and i not in cost.cache_inputs]
     cache = {node.outputs[i] for i in cost.cache_outputs if i < len(node.outputs)}
     return Draft([node], cost, list(dict.fromkeys(reads)), [n for n in outputs if n not in cache], cpu, why)
 
 
 def _without_rule(
-    graph: Graph, node: Node, inputs: list[Value | None], out: Analysis, bindings: Mapping[str, Expr], strict: bool, problems: list[Problem]
+    graph: Graph,
+    node: Node,
+    inputs: list[Value | None],
+    out: Analysis,
+    bindings: Mapping[str, Expr],
+    strict: bool,
+    problems: list[Problem],
 ) -> None:
     """A CPU fallback priced as one multiply and one add per element in and out, where the shapes are known."""
     place = Place(graph.file)
@@ -130,17 +147,29 @@ def _without_rule(
         bound = [as_expr(d) if isinstance(d, int) else bindings.get(d or "") for d in dims]
         if o not in graph.annotated or any(b is None for b in bound):
             problems.append(
-                Problem(f"{node}: no cost rule for {name}, and the file does not state the shape of '{o}'", place,
-                        "run shape inference on the file, or remove the op")
-            )  # fmt: skip
+                Problem(
+                    f"{node}: no cost rule for {name}, and the file does not state the shape of '{o}'",
+                    place,
+                    "run shape inference on the file, or remove the op",
+                )
+            )
             bound = [as_expr(1)]
         made[o] = Value(tuple(b for b in bound if b is not None), dtype, storage=o)
     if strict:
         problems.append(Problem(f"{node}: no cost rule for {name}", place, "drop --strict to run it on the CPU"))
-    elements = sum((v.elements for v in [*(i for i in inputs if i is not None and not i.static), *made.values()]), as_expr(0))
+    elements = sum(
+        (v.elements for v in [*(i for i in inputs if i is not None and not i.static), *made.values()]), as_expr(0)
+    )
     out.values.update(made)
     out.drafts.append(
-        _draft(node, inputs, made, Cost(vec=[VecWork({"mul": 1, "add": 1}, elements)]), True, "no cost rule: priced as a multiply and an add per element")
+        _draft(
+            node,
+            inputs,
+            made,
+            Cost(vec=[VecWork({"mul": 1, "add": 1}, elements)]),
+            True,
+            "no cost rule: priced as a multiply and an add per element",
+        )
     )
 
 
@@ -154,5 +183,12 @@ def _check_bound(graph: Graph, out: Analysis) -> None:
             missing |= {t[1:] for t in e.terms if t.startswith("?")}
     if missing:
         raise CompileError(
-            [Problem(f"the size '{m}' is not bound", Place(graph.file), f"add --bind {m}=NUMBER, or the input's whole shape: --bind INPUT=1x3x224x224") for m in sorted(missing)]
+            [
+                Problem(
+                    f"the size '{m}' is not bound",
+                    Place(graph.file),
+                    f"add --bind {m}=NUMBER, or the input's whole shape: --bind INPUT=1x3x224x224",
+                )
+                for m in sorted(missing)
+            ]
         )

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-
 from bpusim.compiler.analyse import Analysis, analyse
 from bpusim.compiler.dims import KV, TOKENS, as_expr
 from bpusim.compiler.graph import Graph, load_graph, read_model
@@ -41,13 +40,13 @@ class Options:
     command: str = ""
 
 
-def compile_model(path: str | Path, core: CoreSpec, options: Options = Options()) -> Trace:  # noqa: B008 (frozen)
+def compile_model(path: str | Path, core: CoreSpec, options: Options = Options()) -> Trace:
     """Compile an ONNX file for ``core``. External weight files are not needed. Raises :class:`CompileError`."""
     model, sha = read_model(path)
     return compile_graph(load_graph(model, str(path), sha), core, options)
 
 
-def compile_llm_config(path: str | Path, core: CoreSpec, options: Options = Options()) -> Trace:  # noqa: B008 (frozen)
+def compile_llm_config(path: str | Path, core: CoreSpec, options: Options = Options()) -> Trace:
     """Compile an LLM given only by its public ``config.json``: the graph is built in memory and goes the same way."""
     from bpusim.compiler.llm_config import build_llm
 
@@ -59,9 +58,11 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
     """Compile a loaded graph."""
     if options.quant not in PLANS:
         raise CompileError(f"unknown plan '{options.quant}'", do=did_you_mean(options.quant, PLANS))
-    plan = Plan(options.quant)  # type: ignore[arg-type]
+    plan = Plan(options.quant)
     if options.activation not in core.mac.rate:
-        raise CompileError(f"the target has no rate for {options.activation} activations", do="it has: " + ", ".join(core.mac.rate))
+        raise CompileError(
+            f"the target has no rate for {options.activation} activations", do="it has: " + ", ".join(core.mac.rate)
+        )
     if options.outputs:
         graph = graph.until(options.outputs)
     _check_bindings(graph, options)
@@ -70,19 +71,36 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
     chunk = options.chunk if llm else 0
     phases: dict[str, tuple[Analysis, Lowered]] = {}
     for name, tokens in (("prefill", TOKENS), ("decode", as_expr(1))) if llm else (("frame", as_expr(1)),):
-        batch = {"batch_size": as_expr(1), "sequence_length": tokens, "past_sequence_length": KV, "total_sequence_length": KV + tokens}
-        analysis = analyse(graph, {**(batch if llm else {}), **given}, options.shapes, options.fallback_ops, options.strict)
+        batch = {
+            "batch_size": as_expr(1),
+            "sequence_length": tokens,
+            "past_sequence_length": KV,
+            "total_sequence_length": KV + tokens,
+        }
+        analysis = analyse(
+            graph, {**(batch if llm else {}), **given}, options.shapes, options.fallback_ops, options.strict
+        )
         _classify(graph, analysis)
         if name == "prefill" and options.last_logit:
             _last_logit(analysis)
         pad = chunk if name == "prefill" else 1
-        phases[name] = analysis, lower(name, analysis, fuse(analysis.drafts), plan, Target(core, options.activation, pad), pad if llm else 0)
+        phases[name] = (
+            analysis,
+            lower(
+                name, analysis, fuse(analysis.drafts), plan, Target(core, options.activation, pad), pad if llm else 0
+            ),
+        )
     first, lowered = phases["decode" if llm else "frame"]
     tensors = _tensors(plan, [low for _, low in phases.values()])
     header = Header(
         model=options.name or Path(graph.file).stem,
         target=core.fingerprint(),
-        source={"file": Path(graph.file).name, "sha256": graph.sha256, "producer": graph.producer, "opset": graph.opsets},
+        source={
+            "file": Path(graph.file).name,
+            "sha256": graph.sha256,
+            "producer": graph.producer,
+            "opset": graph.opsets,
+        },
         command=options.command,
         cores="any" if options.cores is None else options.cores,
         quant=plan.describe(options.activation, _kv_bits(first)),
@@ -105,13 +123,17 @@ def _check_bindings(graph: Graph, options: Options) -> None:
     known = _symbols(graph)
     for name in options.bind:
         if name not in known:
-            raise CompileError(f"the model has no size called '{name}'", place=Place(graph.file), do=did_you_mean(name, sorted(known)))
+            raise CompileError(
+                f"the model has no size called '{name}'", place=Place(graph.file), do=did_you_mean(name, sorted(known))
+            )
     if options.chunk < 1:
         raise CompileError(f"a chunk of {options.chunk} tokens", do="give one or more")
     types = {n.type for n in graph.nodes}
     for op in options.fallback_ops:
         if op not in types:
-            raise CompileError(f"the model has no op of type '{op}'", place=Place(graph.file), do=did_you_mean(op, sorted(types)))
+            raise CompileError(
+                f"the model has no op of type '{op}'", place=Place(graph.file), do=did_you_mean(op, sorted(types))
+            )
 
 
 def _classify(graph: Graph, analysis: Analysis) -> None:
@@ -122,9 +144,10 @@ def _classify(graph: Graph, analysis: Analysis) -> None:
         is_head = any(analysis.values[o].storage in outputs for o in d.outputs) and bool(embedded)
         d.cost.weights = [
             (WeightUse(u.tensor, "head", u.rows, u.k, u.stored), rows)
-            if u.role == "linear" and (is_head or u.tensor in embedded) else (u, rows)
+            if u.role == "linear" and (is_head or u.tensor in embedded)
+            else (u, rows)
             for u, rows in d.cost.weights
-        ]  # fmt: skip
+        ]
 
 
 def _last_logit(analysis: Analysis) -> None:
@@ -154,7 +177,9 @@ def _tensors(plan: Plan, phases: list[Lowered]) -> tuple[Tensor, ...]:
     for label, names in labels.items():
         use = weights[names[0]]
         shared = tuple(dict.fromkeys(users[names[0]])) if len(names) == 1 and len(set(users[names[0]])) > 1 else ()
-        out.append(Tensor(label, plan.bytes(use), len(names), use.role, shared if use.role in ("head", "embedding") else ()))
+        out.append(
+            Tensor(label, plan.bytes(use), len(names), use.role, shared if use.role in ("head", "embedding") else ())
+        )
     return tuple(out)
 
 
@@ -170,15 +195,21 @@ def _context(analysis: Analysis, options: Options, graph: Graph) -> int:
     limit = min(tables, default=0)
     if options.context is None:
         if not limit:
-            raise CompileError("the model does not state its context limit", place=Place(graph.file), do="give it: --context 4096")
+            raise CompileError(
+                "the model does not state its context limit", place=Place(graph.file), do="give it: --context 4096"
+            )
         return limit
     if limit and options.context > limit:
-        raise CompileError(f"a context of {options.context} exceeds the {limit} rows of the RoPE table", place=Place(graph.file))
+        raise CompileError(
+            f"a context of {options.context} exceeds the {limit} rows of the RoPE table", place=Place(graph.file)
+        )
     return options.context
 
 
 def _vocab(analysis: Analysis) -> int:
-    return max((u.rows for d in analysis.drafts for u, _ in d.cost.weights if u.role in ("head", "embedding")), default=0)
+    return max(
+        (u.rows for d in analysis.drafts for u, _ in d.cost.weights if u.role in ("head", "embedding")), default=0
+    )
 
 
 def _report(phases: Mapping[str, tuple[Analysis, Lowered]]) -> dict[str, Any]:
@@ -194,7 +225,9 @@ def _report(phases: Mapping[str, tuple[Analysis, Lowered]]) -> dict[str, Any]:
     fallbacks: dict[str, dict[str, Any]] = {}
     for d in analysis.drafts:
         if d.cpu:
-            row = fallbacks.setdefault(d.type, {"count": 0, "why": d.why_cpu, "first": d.nodes[0].name or d.nodes[0].outputs[0]})
+            row = fallbacks.setdefault(
+                d.type, {"count": 0, "why": d.why_cpu, "first": d.nodes[0].name or d.nodes[0].outputs[0]}
+            )
             row["count"] += 1
     return {
         "views": count(analysis.views),
@@ -202,5 +235,3 @@ def _report(phases: Mapping[str, tuple[Analysis, Lowered]]) -> dict[str, Any]:
         "cpu_fallbacks": fallbacks,
         "spilled_tensors": {n: len(low.spilled) for n, (_, low) in phases.items() if low.spilled},
     }
-
-

@@ -62,7 +62,10 @@ class Expr:
         return hash(frozenset(self.terms.items()))
 
     def __repr__(self) -> str:
-        return " + ".join(t if c == 1 and t != "1" else str(c) if t == "1" else f"{c}*{t}" for t, c in self.terms.items()) or "0"
+        return (
+            " + ".join(t if c == 1 and t != "1" else str(c) if t == "1" else f"{c}*{t}" for t, c in self.terms.items())
+            or "0"
+        )
 
     def padded(self, chunk: int) -> Expr:
         """With ``tokens`` replaced by the chunk the graph is compiled for."""
@@ -79,7 +82,7 @@ class Expr:
         return out
 
     def ceil_div(self, n: int) -> Expr:
-        """Blocks of ``n``: of a plain number, or of ``kv`` plus a plain number, whose old and new parts are blocked apart."""
+        """Blocks of ``n``: of a plain number, or of ``kv`` plus one; old and new parts are blocked apart."""
         if self.is_const:
             return as_expr(-(-int(self) // n))
         if self.terms.get("kv") != 1 or set(self.terms) - {"kv", "1"}:

@@ -37,7 +37,13 @@ def fold(node: Node, inputs: list[Value | None], stored: dict[str, Stored]) -> V
     if node.type in ("Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape"):
         keeps_rank = node.type in ("Identity", "Cast")
         scalar = node.type == "Squeeze" and len(a) == 1
-        return Value(given[0].dims if keeps_rank else () if scalar else (as_expr(len(a)),), given[0].dtype, a, book=True, storage=name)
+        return Value(
+            given[0].dims if keeps_rank else () if scalar else (as_expr(len(a)),),
+            given[0].dtype,
+            a,
+            book=True,
+            storage=name,
+        )
     if node.type in _ARITHMETIC:
         b = given[1].const or ()
         if len(a) != len(b) and 1 not in (len(a), len(b)):
@@ -49,7 +55,9 @@ def fold(node: Node, inputs: list[Value | None], stored: dict[str, Stored]) -> V
         except ValueError:
             return None
         dims = given[0].dims if len(given[0].dims) >= len(given[1].dims) else given[1].dims
-        return Value(dims if product(dims) == longest else (as_expr(longest),), given[0].dtype, values, book=True, storage=name)
+        return Value(
+            dims if product(dims) == longest else (as_expr(longest),), given[0].dtype, values, book=True, storage=name
+        )
     if node.type == "Concat" and all(len(v.dims) <= 1 for v in given):
         return _known(name, tuple(c for v in given for c in v.const or ()))
     if node.type == "Gather" and len(given[0].dims) == 1 and all(i.is_const for i in given[1].const or ()):

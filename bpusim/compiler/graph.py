@@ -23,18 +23,37 @@ _SMALL = 4096
 """Constants up to this many integer elements keep their values: they may steer shapes."""
 
 ELEMENT_BITS: dict[int, int] = {
-    onnx.TensorProto.FLOAT: 32, onnx.TensorProto.UINT8: 8, onnx.TensorProto.INT8: 8, onnx.TensorProto.UINT16: 16,
-    onnx.TensorProto.INT16: 16, onnx.TensorProto.INT32: 32, onnx.TensorProto.INT64: 64, onnx.TensorProto.BOOL: 8,
-    onnx.TensorProto.FLOAT16: 16, onnx.TensorProto.DOUBLE: 64, onnx.TensorProto.UINT32: 32, onnx.TensorProto.UINT64: 64,
-    onnx.TensorProto.BFLOAT16: 16, onnx.TensorProto.FLOAT8E4M3FN: 8, onnx.TensorProto.FLOAT8E5M2: 8,
-    onnx.TensorProto.UINT4: 4, onnx.TensorProto.INT4: 4,
-}  # fmt: skip
+    onnx.TensorProto.FLOAT: 32,
+    onnx.TensorProto.UINT8: 8,
+    onnx.TensorProto.INT8: 8,
+    onnx.TensorProto.UINT16: 16,
+    onnx.TensorProto.INT16: 16,
+    onnx.TensorProto.INT32: 32,
+    onnx.TensorProto.INT64: 64,
+    onnx.TensorProto.BOOL: 8,
+    onnx.TensorProto.FLOAT16: 16,
+    onnx.TensorProto.DOUBLE: 64,
+    onnx.TensorProto.UINT32: 32,
+    onnx.TensorProto.UINT64: 64,
+    onnx.TensorProto.BFLOAT16: 16,
+    onnx.TensorProto.FLOAT8E4M3FN: 8,
+    onnx.TensorProto.FLOAT8E5M2: 8,
+    onnx.TensorProto.UINT4: 4,
+    onnx.TensorProto.INT4: 4,
+}
 """Stored bits of an element by ONNX element type."""
 
 INTEGER = {
-    onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL, onnx.TensorProto.UINT8, onnx.TensorProto.INT8,
-    onnx.TensorProto.INT16, onnx.TensorProto.UINT16, onnx.TensorProto.UINT32, onnx.TensorProto.UINT64,
-}  # fmt: skip
+    onnx.TensorProto.INT64,
+    onnx.TensorProto.INT32,
+    onnx.TensorProto.BOOL,
+    onnx.TensorProto.UINT8,
+    onnx.TensorProto.INT8,
+    onnx.TensorProto.INT16,
+    onnx.TensorProto.UINT16,
+    onnx.TensorProto.UINT32,
+    onnx.TensorProto.UINT64,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +110,21 @@ class Graph:
         if unknown:
             from bpusim.errors import did_you_mean
 
-            raise CompileError([Problem(f"no node makes '{t}'", Place(self.file), did_you_mean(t, list(made))) for t in unknown])
+            raise CompileError(
+                [Problem(f"no node makes '{t}'", Place(self.file), did_you_mean(t, list(made))) for t in unknown]
+            )
         return _ordered(
-            Graph(self.file, self.sha256, self.producer, self.opsets, self.nodes, self.inputs, list(tensors), self.stored, self.annotated)
+            Graph(
+                self.file,
+                self.sha256,
+                self.producer,
+                self.opsets,
+                self.nodes,
+                self.inputs,
+                list(tensors),
+                self.stored,
+                self.annotated,
+            )
         )
 
 
@@ -109,9 +140,13 @@ def read_model(path: str | Path) -> tuple[onnx.ModelProto, str]:
     try:
         model = onnx.load_model_from_string(data)
     except Exception as e:
-        raise CompileError("not an ONNX file, or a damaged one", place=Place(str(path)), do="export or download it again") from e
+        raise CompileError(
+            "not an ONNX file, or a damaged one", place=Place(str(path)), do="export or download it again"
+        ) from e
     if not model.HasField("graph"):
-        raise CompileError("not an ONNX file: it holds no graph", place=Place(str(path)), do="export or download it again")
+        raise CompileError(
+            "not an ONNX file: it holds no graph", place=Place(str(path)), do="export or download it again"
+        )
     return model, hashlib.sha256(data).hexdigest()
 
 
@@ -134,10 +169,16 @@ def load_graph(model: onnx.ModelProto, file: str, sha256: str) -> Graph:
     annotated = {v.name: _declared(v) for v in (*g.value_info, *g.output)}
     return _ordered(
         Graph(
-            file, sha256, " ".join(x for x in (model.producer_name, model.producer_version) if x),
+            file,
+            sha256,
+            " ".join(x for x in (model.producer_name, model.producer_version) if x),
             {o.domain or "ai.onnx": o.version for o in model.opset_import},
-            nodes, inputs, [v.name for v in g.output], stored, annotated,
-        )  # fmt: skip
+            nodes,
+            inputs,
+            [v.name for v in g.output],
+            stored,
+            annotated,
+        )
     )
 
 
@@ -158,7 +199,9 @@ def _ordered(graph: Graph) -> Graph:
             if name in made:
                 order.add_edge(made[name], i)
             elif name not in graph.stored and name not in graph.inputs:
-                problems.append(Problem(f"input '{name}' of {node} is made by nothing", place, "export the model again"))
+                problems.append(
+                    Problem(f"input '{name}' of {node} is made by nothing", place, "export the model again")
+                )
     if not nx.is_directed_acyclic_graph(order):
         cycle = [str(graph.nodes[a]) for a, _ in nx.find_cycle(order)]
         problems.append(Problem("the graph has a cycle: " + " -> ".join(cycle[:8]), place))
@@ -170,7 +213,15 @@ def _ordered(graph: Graph) -> Graph:
             needed |= {made[out], *nx.ancestors(order, made[out])}
     nodes = [graph.nodes[i] for i in nx.lexicographical_topological_sort(order) if i in needed]
     return Graph(
-        graph.file, graph.sha256, graph.producer, graph.opsets, nodes, graph.inputs, graph.outputs, graph.stored, graph.annotated
+        graph.file,
+        graph.sha256,
+        graph.producer,
+        graph.opsets,
+        nodes,
+        graph.inputs,
+        graph.outputs,
+        graph.stored,
+        graph.annotated,
     )
 
 
@@ -183,7 +234,11 @@ def _declared(value: onnx.ValueInfoProto) -> tuple[int, tuple[int | str | None, 
 def _stored(t: onnx.TensorProto) -> Stored:
     dims = tuple(t.dims)
     if t.data_type not in ELEMENT_BITS:
-        name = onnx.TensorProto.DataType.Name(t.data_type) if t.data_type in onnx.TensorProto.DataType.values() else t.data_type
+        name = (
+            onnx.TensorProto.DataType.Name(t.data_type)
+            if t.data_type in onnx.TensorProto.DataType.values()
+            else t.data_type
+        )
         raise CompileError(f"tensor '{t.name}' has element type {name}, which has no known size")
     external = t.data_location == onnx.TensorProto.EXTERNAL
     small = int(np.prod(dims, dtype=np.int64)) <= _SMALL

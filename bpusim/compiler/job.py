@@ -40,13 +40,25 @@ class CompileJob:
     def run(self, core: CoreSpec) -> str:
         """Compile for ``core``, write the trace, and say what came of it. Raises :class:`CompileError`."""
         if not self.out.parent.is_dir():
-            raise CompileError("the folder does not exist", place=Place(str(self.out)), do=f"make it: mkdir -p {self.out.parent}")
+            raise CompileError(
+                "the folder does not exist", place=Place(str(self.out)), do=f"make it: mkdir -p {self.out.parent}"
+            )
         bind, shapes = self._bindings()
         options = Options(
-            quant=self.quant, activation=self.activations, chunk=self.chunk, context=self.context,  # type: ignore[arg-type]
-            last_logit=self.last_logit, fallback_ops=frozenset(self.fallback_ops), strict=self.strict, bind=bind, shapes=shapes,
-            outputs=self.outputs, name=self.name or self.out.stem, cores=self._cores(), command=self.command(),
-        )  # fmt: skip
+            quant=self.quant,
+            activation=self.activations,  # type: ignore[arg-type]  # compile_graph checks it against the target
+            chunk=self.chunk,
+            context=self.context,
+            last_logit=self.last_logit,
+            fallback_ops=frozenset(self.fallback_ops),
+            strict=self.strict,
+            bind=bind,
+            shapes=shapes,
+            outputs=self.outputs,
+            name=self.name or self.out.stem,
+            cores=self._cores(),
+            command=self.command(),
+        )
         if self.llm_config is not None:
             trace = compile_llm_config(self.llm_config, core, options)
         else:
@@ -81,16 +93,30 @@ class CompileJob:
     def command(self) -> str:
         """The command that makes this trace again, with files by name only."""
         words = ["bpusim", "compile"]
-        words += ["--llm-config", self.llm_config.name] if self.llm_config is not None else [self.model.name if self.model else ""]
+        words += (
+            ["--llm-config", self.llm_config.name]
+            if self.llm_config is not None
+            else [self.model.name if self.model else ""]
+        )
         plain = Options()
         flags: list[tuple[str, Any, Any]] = [
-            ("--machine", self.machine, None), ("--quant", self.quant, plain.quant), ("--activations", self.activations, plain.activation),
-            ("--chunk", self.chunk, plain.chunk), ("--context", self.context, None), ("--name", self.name, None), ("--cores", self.cores, None),
-        ]  # fmt: skip
+            ("--machine", self.machine, None),
+            ("--quant", self.quant, plain.quant),
+            ("--activations", self.activations, plain.activation),
+            ("--chunk", self.chunk, plain.chunk),
+            ("--context", self.context, None),
+            ("--name", self.name, None),
+            ("--cores", self.cores, None),
+        ]
         for flag, value, default in flags:
             if value is not None and value != default:
                 words += [flag, str(value)]
-        for flag, values in (("--set", self.overrides), ("--bind", self.binds), ("--fallback-op", self.fallback_ops), ("--until", self.outputs)):
+        for flag, values in (
+            ("--set", self.overrides),
+            ("--bind", self.binds),
+            ("--fallback-op", self.fallback_ops),
+            ("--until", self.outputs),
+        ):
             for value in values:
                 words += [flag, value]
         words += ["--last-logit"] * self.last_logit + ["--strict"] * self.strict
@@ -100,7 +126,9 @@ class CompileJob:
 def report_text(trace: Trace, out: Path) -> str:
     """What was compiled, what it takes, and what was left to the CPU or costs nothing, and why."""
     h, report = trace.header, trace.header.report
-    lines = [f"{out}: {h.model}, {format_quantity(trace.resident_bytes, 'size')} of weights, plan {h.quant.get('plan')}"]
+    lines = [
+        f"{out}: {h.model}, {format_quantity(trace.resident_bytes, 'size')} of weights, plan {h.quant.get('plan')}"
+    ]
     for name, phase in trace.phases.items():
         tokens = max(phase.tokens, 1)
         program = trace.bind(name, kv=0, tokens=tokens)

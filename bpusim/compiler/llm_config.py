@@ -67,7 +67,9 @@ def read_llm_config(path: str | Path) -> tuple[LlmConfig, str]:
         problems.append(Problem(f"model_type {kind!r} is not supported", place, "known: " + ", ".join(sorted(_KNOWN))))
     tied = raw.get("tie_word_embeddings")
     if not isinstance(tied, bool):
-        problems.append(Problem("'tie_word_embeddings' is not stated", place, "add true or false: it decides a table of weights"))
+        problems.append(
+            Problem("'tie_word_embeddings' is not stated", place, "add true or false: it decides a table of weights")
+        )
     if raw.get("hidden_act", "silu") != "silu":
         problems.append(Problem(f"hidden_act {raw['hidden_act']!r} is not supported", place, "known: silu"))
     if raw.get("use_sliding_window", False):
@@ -75,10 +77,17 @@ def read_llm_config(path: str | Path) -> tuple[LlmConfig, str]:
     if any(k in raw for k in ("num_experts", "num_local_experts")):
         problems.append(Problem("mixtures of experts are not supported yet", place))
     config = LlmConfig(
-        hidden, number("num_hidden_layers"), heads, number("num_key_value_heads", heads), number("intermediate_size"),
-        number("vocab_size"), number("max_position_embeddings"), bool(tied),
-        bool(raw.get("attention_bias", kind in _BIASED)), number("head_dim", hidden // heads),
-    )  # fmt: skip
+        hidden,
+        number("num_hidden_layers"),
+        heads,
+        number("num_key_value_heads", heads),
+        number("intermediate_size"),
+        number("vocab_size"),
+        number("max_position_embeddings"),
+        bool(tied),
+        bool(raw.get("attention_bias", kind in _BIASED)),
+        number("head_dim", hidden // heads),
+    )
     if config.num_attention_heads % config.num_key_value_heads:
         problems.append(Problem("num_attention_heads is no multiple of num_key_value_heads", place))
     if problems:
@@ -114,7 +123,9 @@ class _Builder:
         return names[0]
 
     def linear(self, path: str, x: str, k: int, n: int) -> str:
-        return self.node("MatMul", f"{path}/MatMul", [x, self.weight(path.strip("/").replace("/", ".") + ".weight", k, n)])
+        return self.node(
+            "MatMul", f"{path}/MatMul", [x, self.weight(path.strip("/").replace("/", ".") + ".weight", k, n)]
+        )
 
     def layer(self, i: int, x: str) -> tuple[str, str]:
         """(input of the feed-forward sum, its residual) of layer ``i`` from its normed input ``x``."""
@@ -122,14 +133,20 @@ class _Builder:
         q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
         qkv = self.linear(f"{p}/attn/qkv_proj", x, c.hidden_size, q + 2 * kv)
         if c.biased:
-            qkv = self.node("Add", f"{p}/attn/qkv_proj/Add", [qkv, self.weight(f"model.layers.{i}.attn.qkv_proj.bias", q + 2 * kv)])
+            qkv = self.node(
+                "Add", f"{p}/attn/qkv_proj/Add", [qkv, self.weight(f"model.layers.{i}.attn.qkv_proj.bias", q + 2 * kv)]
+            )
         past = [f"past_key_values.{i}.{n}" for n in ("key", "value")]
         attn = self.node(
-            "GroupQueryAttention", f"{p}/attn/GroupQueryAttention",
+            "GroupQueryAttention",
+            f"{p}/attn/GroupQueryAttention",
             [qkv, "", "", *past, "seqlens_k", "total_seq", "cos_cache", "sin_cache"],
             [f"{p}/attn/output_0", f"present.{i}.key", f"present.{i}.value"],
-            num_heads=c.num_attention_heads, kv_num_heads=c.num_key_value_heads, do_rotary=1, local_window_size=-1,
-        )  # fmt: skip
+            num_heads=c.num_attention_heads,
+            kv_num_heads=c.num_key_value_heads,
+            do_rotary=1,
+            local_window_size=-1,
+        )
         return self.linear(f"{p}/attn/o_proj", attn, q, c.hidden_size), p
 
     def feed_forward(self, p: str, x: str) -> str:
@@ -138,7 +155,9 @@ class _Builder:
         up = self.linear(f"{p}/mlp/up_proj", x, c.hidden_size, c.intermediate_size)
         act = self.node("Sigmoid", f"{p}/mlp/act_fn/Sigmoid", [gate])
         silu = self.node("Mul", f"{p}/mlp/act_fn/Mul", [gate, act])
-        return self.linear(f"{p}/mlp/down_proj", self.node("Mul", f"{p}/mlp/Mul", [silu, up]), c.intermediate_size, c.hidden_size)
+        return self.linear(
+            f"{p}/mlp/down_proj", self.node("Mul", f"{p}/mlp/Mul", [silu, up]), c.intermediate_size, c.hidden_size
+        )
 
     def model(self) -> onnx.ModelProto:
         """The whole graph, with the symbols exporters use."""
@@ -149,9 +168,10 @@ class _Builder:
         self.weight("sin_cache", c.max_position_embeddings, half)
         residual = self.node("Gather", "/model/embed_tokens/Gather", [table, "input_ids"])
         x = self.node(
-            "SimplifiedLayerNormalization", "/model/layers.0/input_layernorm/LayerNorm",
+            "SimplifiedLayerNormalization",
+            "/model/layers.0/input_layernorm/LayerNorm",
             [residual, self.weight("model.layers.0.input_layernorm.weight", c.hidden_size)],
-        )  # fmt: skip
+        )
         for i in range(c.num_hidden_layers):
             attn, p = self.layer(i, x)
             x, residual = self.skip_norm(f"{p}/post_attention_layernorm", residual, attn)
@@ -178,18 +198,23 @@ class _Builder:
         self.nodes[:0] = [
             helper.make_node("Shape", ["attention_mask"], ["mask_shape"], name="/model/attn_mask/Shape"),
             helper.make_node("Cast", ["mask_shape"], ["total_seq"], name="/model/attn_mask/Cast", to=TensorProto.INT32),
-            helper.make_node("Cast", ["attention_mask"], ["seqlens_k"], name="/model/attn_mask/Lengths", to=TensorProto.INT32),
+            helper.make_node(
+                "Cast", ["attention_mask"], ["seqlens_k"], name="/model/attn_mask/Lengths", to=TensorProto.INT32
+            ),
         ]
-        cache = ["batch_size", c.num_key_value_heads, "past_sequence_length", c.head_dim]
+        cache: list[str | int | None] = ["batch_size", c.num_key_value_heads, "past_sequence_length", c.head_dim]
         inputs = [
             helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch_size", "sequence_length"]),
             helper.make_tensor_value_info("attention_mask", TensorProto.INT64, mask),
         ]
         inputs += [
             helper.make_tensor_value_info(f"past_key_values.{i}.{n}", TensorProto.FLOAT16, cache)
-            for i in range(c.num_hidden_layers) for n in ("key", "value")
-        ]  # fmt: skip
-        logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT16, ["batch_size", "sequence_length", c.vocab_size])
+            for i in range(c.num_hidden_layers)
+            for n in ("key", "value")
+        ]
+        logits = helper.make_tensor_value_info(
+            "logits", TensorProto.FLOAT16, ["batch_size", "sequence_length", c.vocab_size]
+        )
         graph = helper.make_graph(self.nodes, "llm", inputs, [logits])
         graph.initializer.extend(self.weights)
         opsets = [helper.make_opsetid("", 22), helper.make_opsetid(_MS, 1)]

@@ -63,6 +63,7 @@ class Plan:
         """For the trace header."""
         if self.name == "keep":
             return {"plan": "keep", "activation": activation, "kv": f"fp{kv_bits}"}
+
         def text(role: Role) -> str:
             bits = self.bits(role)
             return "fp16" if bits == 16 else f"int{bits}/{'channel' if role == 'conv' else _BLOCK}/fp16"

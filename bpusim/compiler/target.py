@@ -58,7 +58,7 @@ class Target:
             rows, length = w.rows.padded(self.chunk), w.length.padded(self.chunk)
             total = rows * length
             passes = total.ceil_div(unit.lanes) if total.is_const else rows * length.ceil_div(unit.lanes)
-            cycles += passes * sum(n * unit.cycles[c] for c, n in w.per.items())  # type: ignore[index]
+            cycles += passes * sum(n * unit.cost(c) for c, n in w.per.items())
             for c, n in w.per.items():
                 operations[c] = operations.get(c, as_expr(0)) + total * n
         return cycles, operations

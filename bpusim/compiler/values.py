@@ -92,9 +92,11 @@ class Cost:
 
 
 class Context:
-    """A node with what is known of its inputs; a rule sets the outputs and returns a :class:`Cost`, or None for a view."""
+    """A node and what is known of its inputs. A rule sets the outputs and returns a :class:`Cost`, None for a view."""
 
-    def __init__(self, node: Node, inputs: list[Value | None], stored: Mapping[str, Stored], opset: int, file: str) -> None:
+    def __init__(
+        self, node: Node, inputs: list[Value | None], stored: Mapping[str, Stored], opset: int, file: str
+    ) -> None:
         self.node = node
         self.inputs = inputs
         self.stored = stored
@@ -130,7 +132,9 @@ class Context:
         value = self.optional(index)
         if value is not None:
             if value.const is None or not all(c.is_const for c in value.const):
-                self.fail(f"input {index} '{self.node.inputs[index]}' steers the shape but its values are not known before the run")
+                self.fail(
+                    f"input {index} '{self.node.inputs[index]}' steers the shape, but is not known before the run"
+                )
             return tuple(int(c) for c in value.const)
         if attr is not None and attr in self.node.attrs:
             got = self.node.attrs[attr]

@@ -11,7 +11,7 @@ import simpy
 from bpusim.cores.tiles import Alone, CallTimes, computed, run_length
 from bpusim.errors import SimulationError
 from bpusim.hardware import CoreSpec
-from bpusim.ports import CallCounters, Clock, Observer, Port
+from bpusim.ports import CallCounters, Clock, Flow, Observer, Port
 from bpusim.trace import CallProgram
 from bpusim.units import Ps
 
@@ -41,7 +41,9 @@ class CallResult:
 class BpuCore:
     """One core. ``run`` takes one call at a time; whoever dispatches keeps the queue."""
 
-    def __init__(self, env: simpy.Environment, name: str, spec: CoreSpec, clock: Clock, port: Port, observer: Observer) -> None:
+    def __init__(
+        self, env: simpy.Environment, name: str, spec: CoreSpec, clock: Clock, port: Port, observer: Observer
+    ) -> None:
         self.env = env
         self.name = name
         self.spec = spec
@@ -89,7 +91,9 @@ class BpuCore:
         self._busy = None
         now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
         call = run.call
-        counters = CallCounters(self.clock.cycles_to_ps(call.mac_cycles), call.macs, call.issued, len(call.ops), call.moved())
+        counters = CallCounters(
+            self.clock.cycles_to_ps(call.mac_cycles), call.macs, call.issued, len(call.ops), call.moved()
+        )
         self.observer.call_ended(self.name, run.label, now, counters)
         run.done.succeed(self._explain(run, now))
 
@@ -128,7 +132,7 @@ class _CallRun:
 
     def _wait(self, duration: Ps) -> None:
         timer = self.core.env.timeout(duration)
-        timer.callbacks.append(self._go)  # type: ignore[union-attr]  # a fresh timeout has its list
+        timer.callbacks.append(self._go)
 
     def _go(self, _event: simpy.Event) -> None:
         """Start the next flow, or wait for what it depends on, or end."""
@@ -148,12 +152,10 @@ class _CallRun:
         port = self.core.port
         self._stop = i + run_length(times, i, self._computed, now, port.rate_alone)
         flow = port.start(self.call.items(i, self._stop))
-        if flow.done.callbacks is None:  # nothing to move: done already processed
-            raise SimulationError(f"{port.name}: a flow ended before it could be watched")
         flow.done.callbacks.append(self._arrived)
 
     def _arrived(self, event: simpy.Event) -> None:
-        flow = event.value
+        flow: Flow = event.value  # type: ignore[assignment]  # a flow's done event carries the flow
         i, j, times = self._next, self._stop, self.times
         before: Ps = int(self._computed[i - 1]) if i else 0
         history = flow.history

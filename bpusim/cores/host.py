@@ -84,7 +84,7 @@ class HostCluster:
 
     def fallback_ps(self, work: CpuWork) -> Ps:
         """CPU time of a fallback op: entry into the kernel and cycles per element by class."""
-        cycles = sum(n * self.spec.fallback_cycles[c] for c, n in work.elements.items())  # type: ignore[index]
+        cycles = sum(n * self.spec.cost(c) for c, n in work.elements.items())
         return self.spec.fallback_op + cycles * PS_PER_S // self.spec.clock
 
     def cache_ps(self, n_bytes: int) -> Ps:

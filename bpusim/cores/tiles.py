@@ -56,7 +56,7 @@ class CallTimes:
         if len(stuck):
             op = call.ops[int(call.op[stuck[0]])]
             raise SimulationError(
-                f"a tile of op '{op.id}' ({int(call.bytes[stuck[0]])} B) is larger than the scratchpad ({scratchpad} B)",
+                f"a tile of op '{op.id}', {int(call.bytes[stuck[0]])} B, exceeds the scratchpad of {scratchpad} B",
                 do="compile the model for this scratchpad",
             )
         return cls(call.bytes, call.is_write, compute + extra, depends, call.producer, int(extra.sum()))
@@ -83,9 +83,14 @@ def run_length(times: CallTimes, first: int, done: Ints, now: Ps, rate: float) -
 def _scalar_run(times: CallTimes, first: int, stop: int, done: Ints, now: Ps, before: float, ps_per_byte: float) -> int:
     part = slice(first, stop)
     rows = zip(
-        times.bytes[part].tolist(), times.is_write[part].tolist(), times.compute[part].tolist(), times.depends[part].tolist(), strict=True
+        times.bytes[part].tolist(),
+        times.is_write[part].tolist(),
+        times.compute[part].tolist(),
+        times.depends[part].tolist(),
+        strict=True,
     )
-    at, c, ahead = 0.0, before, []
+    at, c = 0.0, before
+    ahead: list[float] = []
     for n, (size, is_write, compute, dep) in enumerate(rows):
         if n and dep >= 0 and at < (ahead[dep - first] if dep >= first else done[dep] - now):
             return n
@@ -97,15 +102,22 @@ def _scalar_run(times: CallTimes, first: int, stop: int, done: Ints, now: Ps, be
 
 
 def _vector_run(
-    times: CallTimes, first: int, stop: int, done: Ints | Floats, now: float, before: float, ps_per_byte: float, depends: Ints
+    times: CallTimes,
+    first: int,
+    stop: int,
+    done: Ints | Floats,
+    now: float,
+    before: float,
+    ps_per_byte: float,
+    depends: Ints,
 ) -> tuple[int, Floats, Floats]:
     """(items without a wait, their arrival, their ``C``), both relative to ``now``, all at a constant rate."""
     part = slice(first, stop)
     size = times.bytes[part]
-    end = np.cumsum(size) * ps_per_byte
-    work = np.cumsum(times.compute[part])
+    end: Floats = np.cumsum(size, dtype=np.float64) * ps_per_byte
+    work = np.cumsum(times.compute[part], dtype=np.float64)
     latest = np.maximum.accumulate(np.where(times.is_write[part], -np.inf, end - (work - times.compute[part])))
-    c = work + np.maximum(latest, before)
+    c: Floats = work + np.maximum(latest, before)
     dep = depends[part]
     inside = c[np.maximum(dep - first, 0)]
     outside = done[np.clip(dep, 0, max(first - 1, 0))] - now if first else np.full(len(dep), -np.inf)
@@ -117,7 +129,9 @@ def _vector_run(
     return n, end, c
 
 
-def computed(times: CallTimes, first: int, stop: int, history: Sequence[tuple[Ps, float, float, float]], before: Ps) -> Ints | list[Ps]:
+def computed(
+    times: CallTimes, first: int, stop: int, history: Sequence[tuple[Ps, float, float, float]], before: Ps
+) -> Ints | list[Ps]:
     """``C`` of the items of a finished flow, from its rate history (whose last row is its end) and ``C`` before it."""
     end = history[-1][0]
     if stop - first == 1:

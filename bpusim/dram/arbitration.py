@@ -42,7 +42,7 @@ def equal(demands: Sequence[float], weights: Sequence[float], capacity: float) -
     return fill(demands, [1.0] * len(weights), capacity)
 
 
-def strict(demands: Sequence[float], weights: Sequence[float], capacity: float) -> list[float]:
+def strict(demands: Sequence[float], weights: Sequence[float], capacity: float) -> list[float]:  # noqa: ARG001
     """First master first: it gets its demand, the next what is left. Masters come in the order given."""
     rates = []
     for d in demands:

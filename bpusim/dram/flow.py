@@ -113,7 +113,9 @@ class FlowChannel:
     ``order`` ranks masters for the strict policy; those not named come after, as they started.
     """
 
-    def __init__(self, env: simpy.Environment, capacity: float, share: Share, observer: Observer, order: Sequence[str] = ()) -> None:
+    def __init__(
+        self, env: simpy.Environment, capacity: float, share: Share, observer: Observer, order: Sequence[str] = ()
+    ) -> None:
         self.env = env
         self.capacity = capacity
         self._share = share
@@ -173,7 +175,7 @@ class FlowChannel:
         self._timer = None
         if first is not None:
             timer = self.env.timeout(first - now)
-            timer.callbacks.append(self._expired)  # type: ignore[union-attr]  # a fresh timeout has its list
+            timer.callbacks.append(self._expired)
             self._timer = timer
 
     def _expired(self, timer: simpy.Event) -> None:
@@ -195,7 +197,7 @@ class FlowChannel:
             return
         # The masters that wait start their next flows in callbacks at this very instant; rates follow after them.
         settle = self.env.timeout(0)
-        settle.callbacks.append(self._settle)  # type: ignore[union-attr]
+        settle.callbacks.append(self._settle)
         self._timer = settle
 
     def _settle(self, timer: simpy.Event) -> None:

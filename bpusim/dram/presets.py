@@ -46,20 +46,32 @@ PRESETS: dict[str, DramPreset] = {
     p.name: p
     for p in (
         DramPreset(
-            "LPDDR4X-3200x64", 3_200_000_000, 64, 22.66 / 25.6, _latency(18.1, 28, 0.625, 8),
-            "timing: JEDEC LPDDR4-3200 sets (tRCD 18.1 ns, RL 28, BL16); efficiency: two sequential readers reach 22.66 of "
-            "25.6 GB/s in a bank-level trial of this channel (all-bank refresh, FR-FCFS)",
+            "LPDDR4X-3200x64",
+            3_200_000_000,
+            64,
+            22.66 / 25.6,
+            _latency(18.1, 28, 0.625, 8),
+            "timing: JEDEC LPDDR4-3200 sets (tRCD 18.1 ns, RL 28, BL16); efficiency: two sequential readers reach "
+            "22.66 of 25.6 GB/s in a bank-level trial of this channel (all-bank refresh, FR-FCFS)",
         ),
         DramPreset(
-            "LPDDR4X-4266x64", 4_266_000_000, 64, 22.66 / 25.6, _latency(18.3, 36, 0.469, 8),
+            "LPDDR4X-4266x64",
+            4_266_000_000,
+            64,
+            22.66 / 25.6,
+            _latency(18.3, 36, 0.469, 8),
             f"timing: JEDEC LPDDR4-4266 sets (tRCD 18.3 ns, RL 36, BL16); {_ASSUMED}",
         ),
         DramPreset(
-            "LPDDR5-6400x64", 6_400_000_000, 64, 22.66 / 25.6, _latency(18.0, 17, 1.25, 2),
+            "LPDDR5-6400x64",
+            6_400_000_000,
+            64,
+            22.66 / 25.6,
+            _latency(18.0, 17, 1.25, 2),
             f"timing: JEDEC LPDDR5-6400 (tRCD 18 ns, RL 17 at CK 800 MHz, BL16 = 2 CK); {_ASSUMED}",
         ),
     )
-}  # fmt: skip
+}
 
 
 def dram_preset(name: str) -> DramPreset:

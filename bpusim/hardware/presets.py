@@ -40,6 +40,5 @@ def machine_preset(name: str) -> MachineSpec:
         return TypeAdapter(MachineSpec).validate_json(json.dumps(document.data))
     except ValidationError as failure:
         raise HardwareError(
-            Problem(f"{'.'.join(map(str, e['loc']))}: {e['msg']}", document.where(*e["loc"]))
-            for e in failure.errors()
+            Problem(f"{'.'.join(map(str, e['loc']))}: {e['msg']}", document.where(*e["loc"])) for e in failure.errors()
         ) from None

@@ -83,6 +83,10 @@ class VectorSpec:
     lanes: Count
     cycles: dict[Literal["add", "mul", "exp", "div", "reduce", "convert"], Count]
 
+    def cost(self, kind: str) -> int:
+        """Cycles of one element of a class."""
+        return self.cycles[kind]  # type: ignore[index]  # the classes are checked when the spec is made
+
     @model_validator(mode="after")
     def _complete(self) -> VectorSpec:
         missing = [c for c in VECTOR_CLASSES if c not in self.cycles]
@@ -115,7 +119,7 @@ class CoreSpec:
     toolchain: str
 
     def fingerprint(self) -> dict[str, Any]:
-        """What a trace is compiled for, by path in the machine file: all that shapes its ops, nothing that may vary freely."""
+        """What a trace is compiled for, by path in the machine file: what shapes its ops, no more."""
         return {
             "mac.rows": self.mac.rows,
             "mac.cols": self.mac.cols,
@@ -123,7 +127,7 @@ class CoreSpec:
             "mac.load_rows_per_cycle": self.mac.load_rows_per_cycle,
             **{f"mac.rate.{k}": str(v) for k, v in sorted(self.mac.rate.items())},
             "vector.lanes": self.vector.lanes,
-            **{f"vector.cycles.{c}": self.vector.cycles[c] for c in VECTOR_CLASSES},  # type: ignore[index]
+            **{f"vector.cycles.{c}": self.vector.cost(c) for c in VECTOR_CLASSES},
             "scratchpad": f"{self.scratchpad} B",
             "activations": f"{self.activations} B",
             "toolchain": self.toolchain,
@@ -166,7 +170,9 @@ class DramSpec:
         if self.arbitration == "strict" and not self.order:
             raise ValueError("strict arbitration needs an order; write order: [bpu0, bpu1]")
         if self.arbitration != "strict" and self.order:
-            raise ValueError(f"order means nothing to {self.arbitration} arbitration; remove it or write arbitration: strict")
+            raise ValueError(
+                f"order means nothing to {self.arbitration} arbitration; remove it or write arbitration: strict"
+            )
         return self
 
 
@@ -192,11 +198,17 @@ class HostSpec:
     fallback_op: Duration
     fallback_cycles: dict[Literal["add", "mul", "exp", "div", "reduce", "convert", "mac"], Count]
 
+    def cost(self, kind: str) -> int:
+        """CPU cycles of one element of a class."""
+        return self.fallback_cycles[kind]  # type: ignore[index]  # the classes are checked when the spec is made
+
     @model_validator(mode="after")
     def _complete(self) -> HostSpec:
         missing = [c for c in (*VECTOR_CLASSES, "mac") if c not in self.fallback_cycles]
         if missing:
-            raise ValueError(f"fallback_cycles lacks {', '.join(missing)}; every class needs its cost, or it would be free")
+            raise ValueError(
+                f"fallback_cycles lacks {', '.join(missing)}; every class needs its cost, or it would be free"
+            )
         return self
 
 

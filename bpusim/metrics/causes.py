@@ -9,12 +9,22 @@ from bpusim.units import Ps
 __all__ = ["CAUSES", "Ledger", "shares_ms"]
 
 CAUSES = (
-    "compute", "dram", "scratchpad", "contention", "dispatch", "host", "fallback", "handover", "queueing", "camera", "other",
-)  # fmt: skip
+    "compute",
+    "dram",
+    "scratchpad",
+    "contention",
+    "dispatch",
+    "host",
+    "fallback",
+    "handover",
+    "queueing",
+    "camera",
+    "other",
+)
 """``compute``: array and vector unit at full clock. ``dram``: waiting for an unloaded channel. ``scratchpad``: for room
 in it. ``contention``: for other masters of the channel. ``dispatch``: submitting calls, interrupts, op overhead.
-``host``: tokenising, sampling, logging, allocation. ``fallback``: CPU ops and their crossings. ``handover``: from core to
-core in a pipeline split. ``queueing``: for a busy core or CPU. ``camera``: stages outside the machine."""
+``host``: tokenising, sampling, logging, allocation. ``fallback``: CPU ops and their crossings. ``handover``: from core
+to core in a pipeline split. ``queueing``: for a busy core or CPU. ``camera``: stages outside the machine."""
 
 
 class Ledger:
@@ -42,7 +52,7 @@ class Ledger:
 
 
 def shares_ms(totals: Mapping[str, Ps], count: int) -> tuple[float, dict[str, float]]:
-    """(mean, mean by cause) in ms over ``count``, to the picosecond, so that the printed shares sum to the printed mean.
+    """(mean, mean by cause) in ms over ``count``, to the picosecond: the printed shares sum to the printed mean.
 
     Each share is rounded down and the picoseconds that are left go to the largest remainders.
     """

@@ -163,11 +163,15 @@ class CoreStats:
     load_log: Sequence[str]
 
     @classmethod
-    def of(cls, counters: CoreCounters, occupied: Ps, elapsed: Ps, peak_macs_per_s: int, load_log: Sequence[str]) -> CoreStats:
+    def of(
+        cls, counters: CoreCounters, occupied: Ps, elapsed: Ps, peak_macs_per_s: int, load_log: Sequence[str]
+    ) -> CoreStats:
         """From counters over ``elapsed`` of wall time."""
         use = PhaseStats.of(counters, elapsed, peak_macs_per_s)
         fraction = occupied / elapsed if elapsed else 0.0
-        return cls(counters.calls, fraction, use.mac_busy_fraction, use.mac_issued_fraction, use.mac_utilization, load_log)
+        return cls(
+            counters.calls, fraction, use.mac_busy_fraction, use.mac_issued_fraction, use.mac_utilization, load_log
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -183,7 +187,7 @@ class CoreStats:
 
 @dataclass(frozen=True, slots=True)
 class DramStats:
-    """The channel over the whole run: bytes of finished work by master and kind, and those of work cut off at the end."""
+    """The channel over the whole run: bytes of finished work by master and kind, and of work cut off at the end."""
 
     preset: str
     fidelity: str

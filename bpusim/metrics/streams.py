@@ -68,5 +68,3 @@ def percentile_ms(values: Sequence[Ps], q: float) -> float | None:
 def rate_per_s(count: int, duration: Ps) -> float:
     """``count`` per second of ``duration``; 0 of no time."""
     return count * PS_PER_S / duration if duration else 0.0
-
-

@@ -49,7 +49,9 @@ def requests_csv(result: Result) -> str:
     rows = []
     for r in result.requests:
         tpot = (r.end - r.first_token) / (r.tokens - 1) / 1e9 if r.tokens > 1 else None
-        rows.append([r.stream, r.index, r.prompt, r.tokens, r.arrived / 1e12, r.ttft / 1e9, tpot, (r.end - r.arrived) / 1e9])
+        rows.append(
+            [r.stream, r.index, r.prompt, r.tokens, r.arrived / 1e12, r.ttft / 1e9, tpot, (r.end - r.arrived) / 1e9]
+        )
     return _csv(keys, rows)
 
 
@@ -67,7 +69,12 @@ def manifest(result: Result, scenario: Scenario, overrides: Sequence[str]) -> di
     inputs = [*scenario.files, *dict.fromkeys(scenario.trace_path(m) for m in scenario.models)]
     return {
         "schema": "bpusim-manifest/1",
-        "versions": {"bpusim": version("bpusim"), "python": platform.python_version(), "simpy": version("simpy"), "numpy": version("numpy")},
+        "versions": {
+            "bpusim": version("bpusim"),
+            "python": platform.python_version(),
+            "simpy": version("simpy"),
+            "numpy": version("numpy"),
+        },
         "scenario": scenario.name,
         "machine": scenario.machine.name,
         "overrides": list(overrides),
@@ -80,9 +87,13 @@ def manifest(result: Result, scenario: Scenario, overrides: Sequence[str]) -> di
 def check_folder(folder: Path) -> None:
     """Refuse, before the run, a folder that holds something other than an earlier result."""
     if folder.exists() and not folder.is_dir():
-        raise BpusimError("this is a file, not a folder for results", place=Place(str(folder)), do="name another folder")
+        raise BpusimError(
+            "this is a file, not a folder for results", place=Place(str(folder)), do="name another folder"
+        )
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "manifest.json").is_file():
-        raise BpusimError("the folder holds something other than a result", place=Place(str(folder)), do="name a new or empty folder")
+        raise BpusimError(
+            "the folder holds something other than a result", place=Place(str(folder)), do="name a new or empty folder"
+        )
 
 
 def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Sequence[str]) -> None:
@@ -108,5 +119,3 @@ def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Se
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
-
-

@@ -54,12 +54,19 @@ def _chats(chats: Mapping[str, ChatStats], result: Result) -> Table:
     table = _table("Chat streams", "stream", "tokens", "TTFT ms", "TPOT ms", "ITL p99 ms", "decode tok/s", "tok/s")
     for name, s in chats.items():
         table.add_row(
-            name, str(s.tokens), _ms(s.ttft_mean_ms), _ms(s.tpot_mean_ms), _ms(s.itl_p99_ms), f"{s.decode_tokens_per_s:.2f}",
+            name,
+            str(s.tokens),
+            _ms(s.ttft_mean_ms),
+            _ms(s.tpot_mean_ms),
+            _ms(s.itl_p99_ms),
+            f"{s.decode_tokens_per_s:.2f}",
             f"{s.tokens_per_s:.2f}",
-        )  # fmt: skip
+        )
     if len(chats) > 1:
         tokens = str(sum(s.tokens for s in chats.values()))
-        table.add_row("total", tokens, "", "", "", f"{result.decode_tokens_per_s:.2f}", f"{result.tokens_per_s:.2f}", style="bold")
+        table.add_row(
+            "total", tokens, "", "", "", f"{result.decode_tokens_per_s:.2f}", f"{result.tokens_per_s:.2f}", style="bold"
+        )
     return table
 
 
@@ -67,7 +74,13 @@ def _frames(frames: Mapping[str, FrameStats]) -> Table:
     table = _table("Camera streams", "stream", "captured", "through", "dropped", "latency ms", "p99 ms", "frames/s")
     for name, s in frames.items():
         table.add_row(
-            name, str(s.captured), str(s.frames), str(s.dropped), _ms(s.latency_mean_ms), _ms(s.latency_p99_ms), f"{s.fps:.2f}"
+            name,
+            str(s.captured),
+            str(s.frames),
+            str(s.dropped),
+            _ms(s.latency_mean_ms),
+            _ms(s.latency_p99_ms),
+            f"{s.fps:.2f}",
         )
     return table
 
@@ -92,9 +105,14 @@ def _cores(result: Result) -> Table:
     for name, c in result.cores.items():
         loaded = "; ".join(line.removeprefix("load success: ") for line in c.load_log) or "nothing"
         table.add_row(
-            name, str(c.calls), _percent(c.occupied_fraction), _percent(c.mac_busy_fraction), _percent(c.mac_issued_fraction),
-            _percent(c.mac_utilization), loaded,
-        )  # fmt: skip
+            name,
+            str(c.calls),
+            _percent(c.occupied_fraction),
+            _percent(c.mac_busy_fraction),
+            _percent(c.mac_issued_fraction),
+            _percent(c.mac_utilization),
+            loaded,
+        )
     return table
 
 
@@ -102,8 +120,12 @@ def _dram(result: Result) -> Table:
     d = result.dram.to_dict()
     table = _table("Memory", "DRAM", "read", "written", "achieved", "of peak", "resident", "usable")
     table.add_row(
-        f"{d['preset']} ({d['fidelity']})", format_quantity(d["read_bytes"], "size"), format_quantity(d["write_bytes"], "size"),
-        format_quantity(d["achieved_bytes_per_s"], "bandwidth"), _percent(d["peak_fraction"]),
-        format_quantity(result.resident_bytes, "size"), format_quantity(result.usable_bytes, "size"),
-    )  # fmt: skip
+        f"{d['preset']} ({d['fidelity']})",
+        format_quantity(d["read_bytes"], "size"),
+        format_quantity(d["write_bytes"], "size"),
+        format_quantity(d["achieved_bytes_per_s"], "bandwidth"),
+        _percent(d["peak_fraction"]),
+        format_quantity(result.resident_bytes, "size"),
+        format_quantity(result.usable_bytes, "size"),
+    )
     return table

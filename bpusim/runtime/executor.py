@@ -42,7 +42,9 @@ class Session:
 class Executor:
     """The runtime's way of running a step on the machine."""
 
-    def __init__(self, env: simpy.Environment, host: HostCluster, queues: Mapping[int, CoreQueue], options: RuntimeOptions) -> None:
+    def __init__(
+        self, env: simpy.Environment, host: HostCluster, queues: Mapping[int, CoreQueue], options: RuntimeOptions
+    ) -> None:
         self.env = env
         self.host = host
         self.queues = queues
@@ -52,14 +54,18 @@ class Executor:
         """Simulated time."""
         return self.env.now  # type: ignore[return-value]  # integer by construction
 
-    def on_host(self, duration: Ps, cause: str, ledger: Ledger, traffic: HostTraffic | None = None) -> Generator[simpy.Event, Any, None]:
+    def on_host(
+        self, duration: Ps, cause: str, ledger: Ledger, traffic: HostTraffic | None = None
+    ) -> Generator[simpy.Event, Any, None]:
         """Host work, charged to ``cause``; time in line for a CPU core is ``queueing``."""
         begin = self.now()
         queued = yield from self.host.work(duration, traffic)
         ledger.add("queueing", queued)
         ledger.add(cause, self.now() - begin - queued)
 
-    def step(self, session: Session, model: PlacedModel, phase: str, kv: int, tokens: int, ledger: Ledger) -> Generator[simpy.Event, Any, None]:
+    def step(
+        self, session: Session, model: PlacedModel, phase: str, kv: int, tokens: int, ledger: Ledger
+    ) -> Generator[simpy.Event, Any, None]:
         """One pass over a phase of ``model``: a prefill chunk, a decode step, or a frame."""
         for part, (core, _) in enumerate(model.parts):
             program = model.bind(part, phase, kv, tokens)
@@ -71,11 +77,24 @@ class Executor:
                     yield from self._fallback(segment, ledger)
                     continue
                 enters = "fallback" if after_cpu else "handover" if part and not k else "dispatch"
-                leaves = "fallback" if before_cpu else "handover" if not last_part and k == len(program.segments) - 1 else "dispatch"
+                leaves = (
+                    "fallback"
+                    if before_cpu
+                    else "handover"
+                    if not last_part and k == len(program.segments) - 1
+                    else "dispatch"
+                )
                 yield from self._call(session, self.queues[core], segment, phase, enters, leaves, ledger)
 
     def _call(
-        self, session: Session, queue: CoreQueue, call: CallProgram, phase: str, enters: str, leaves: str, ledger: Ledger
+        self,
+        session: Session,
+        queue: CoreQueue,
+        call: CallProgram,
+        phase: str,
+        enters: str,
+        leaves: str,
+        ledger: Ledger,
     ) -> Generator[simpy.Event, Any, None]:
         """Submit one call and wait for its interrupt."""
         spec = self.host.spec

@@ -27,7 +27,12 @@ class Need:
     def of(cls, model: str, trace: Trace, context: int, sequences: int) -> Need:
         """From a trace, for ``sequences`` concurrent users with ``context`` cache entries each."""
         users = max(sequences, 1)
-        return cls(model, trace.resident_bytes, trace.header.kv_bytes_per_token * context * users, trace.header.workspace * users)
+        return cls(
+            model,
+            trace.resident_bytes,
+            trace.header.kv_bytes_per_token * context * users,
+            trace.header.workspace * users,
+        )
 
     @property
     def total(self) -> int:

@@ -52,10 +52,12 @@ class CoreQueue:
             picked = self.policy.pick([w.call for w in self._waiting], CoreView(self.core.name, now))
             entry = next((w for w in self._waiting if w.call is picked), None)  # type: ignore[assignment]
             if entry is None:
-                raise SimulationError(f"policy {type(self.policy).__name__} picked a call that is not ready", do="return one of ready")
+                raise SimulationError(
+                    f"policy {type(self.policy).__name__} picked a call that is not ready", do="return one of ready"
+                )
             self._waiting.remove(entry)
         running = self.core.run(entry.program, f"{entry.call.stream}/{entry.call.phase}")
-        running.callbacks.append(lambda event: self._ended(entry, event))  # type: ignore[union-attr]
+        running.callbacks.append(lambda event: self._ended(entry, event))
 
     def _ended(self, entry: _Waiting, event: simpy.Event) -> None:
         entry.done.succeed(event.value)

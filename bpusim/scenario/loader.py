@@ -71,8 +71,9 @@ def load_machine(preset: str, set: Mapping[str, object] | Iterable[str] = ()) ->
     """
     place = Place(f"--machine {preset}")
     data = {"machine": {"preset": preset}}
-    named = dict.fromkeys([("machine",), ("machine", "preset")], place)
-    document, problems = _with_machine(_overridden(Document(data, {(): place, **named}, {**named}), set))
+    paths: list[KeyPath] = [(), ("machine",), ("machine", "preset")]
+    named = Document(data, dict.fromkeys(paths, place), dict.fromkeys(paths, place))
+    document, problems = _with_machine(_overridden(named, set))
     if problems:
         raise HardwareError(problems)
     try:

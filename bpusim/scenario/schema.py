@@ -187,9 +187,7 @@ class HostOptions(_Section):
 
     logging: Literal["off", "per_op"] = Field("off", description="Whether the runtime logs every op")
     memory_pool: Literal["on", "off"] = Field("on", description="Whether a pool keeps tensors between calls")
-    submit: Literal["async", "sync"] = Field(
-        "async", description="Whether dispatch overlaps the running call"
-    )
+    submit: Literal["async", "sync"] = Field("async", description="Whether dispatch overlaps the running call")
 
 
 class EngineOptions(_Section):

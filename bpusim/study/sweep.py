@@ -13,7 +13,9 @@ from bpusim.system import simulate
 __all__ = ["pick", "sweep"]
 
 
-def sweep(scenario: str | Path, vary: Mapping[str, Sequence[object]], measure: Sequence[str]) -> Iterator[dict[str, Any]]:
+def sweep(
+    scenario: str | Path, vary: Mapping[str, Sequence[object]], measure: Sequence[str]
+) -> Iterator[dict[str, Any]]:
     """One row a point of the full grid over ``vary`` (paths as in the file): the point and the figures at ``measure``.
 
     Figures are paths into the summary (``streams.alice.tpot_mean_ms``). Raises :class:`StudyError` for an unknown one.

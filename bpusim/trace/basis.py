@@ -22,7 +22,7 @@ def is_term(term: str) -> bool:
     if term == "batch":
         return True
     inner = term.removeprefix("batch*")
-    return inner in _PLAIN and term != "batch*1" or bool(_CEIL.fullmatch(inner) or _MIN.fullmatch(inner))
+    return (inner in _PLAIN and term != "batch*1") or bool(_CEIL.fullmatch(inner) or _MIN.fullmatch(inner))
 
 
 def term_value(term: str, *, kv: int, tokens: int, batch: int = 1) -> int:

@@ -20,16 +20,41 @@ from bpusim.trace.model import SCHEMA_VERSION, UNITS, Coefs, Header, Op, Phase, 
 __all__ = ["dump_trace", "load_trace", "save_trace"]
 
 _HEADER = {
-    "bpusim_trace", "model", "source", "command", "target", "cores", "quant", "context", "chunk", "kv",
-    "kv_bytes_per_token", "layers", "vocab", "workspace", "report",
-}  # fmt: skip
+    "bpusim_trace",
+    "model",
+    "source",
+    "command",
+    "target",
+    "cores",
+    "quant",
+    "context",
+    "chunk",
+    "kv",
+    "kv_bytes_per_token",
+    "layers",
+    "vocab",
+    "workspace",
+    "report",
+}
 _TENSOR = {"tensor", "bytes", "count", "role", "shared_by"}
 _PHASE = {"phase", "tokens", "basis"}
 _REPEAT = {"repeat", "name", "carry", "carry_tensors"}
 _OP = {
-    "op", "type", "nodes", "unit", "macs", "issued", "cycles", "mac_cycles", "vec", "read", "write", "tiles",
-    "scratch", "tensors",
-}  # fmt: skip
+    "op",
+    "type",
+    "nodes",
+    "unit",
+    "macs",
+    "issued",
+    "cycles",
+    "mac_cycles",
+    "vec",
+    "read",
+    "write",
+    "tiles",
+    "scratch",
+    "tensors",
+}
 _COEFS = ("macs", "issued", "cycles", "mac_cycles", "tiles", "scratch")
 
 
@@ -38,8 +63,21 @@ def dump_trace(trace: Trace) -> Iterator[str]:
     h = trace.header
     head: dict[str, Any] = {"bpusim_trace": SCHEMA_VERSION, "model": h.model}
     plain = Header(model="", target={})
-    for key in ("source", "command", "target", "cores", "quant", "context", "chunk", "kv", "kv_bytes_per_token",
-                "layers", "vocab", "workspace", "report"):  # fmt: skip
+    for key in (
+        "source",
+        "command",
+        "target",
+        "cores",
+        "quant",
+        "context",
+        "chunk",
+        "kv",
+        "kv_bytes_per_token",
+        "layers",
+        "vocab",
+        "workspace",
+        "report",
+    ):
         value = getattr(h, key)
         if value != getattr(plain, key) or key in ("target", "cores", "kv"):
             head[key] = value
@@ -54,7 +92,9 @@ def dump_trace(trace: Trace) -> Iterator[str]:
         lines.append({"phase": phase.name, "tokens": phase.tokens, "basis": phase.basis})
         for item in phase.items:
             if isinstance(item, Repeat):
-                lines.append({"repeat": item.count, "name": item.name, "carry": item.carry, "carry_tensors": item.carry_tensors})
+                lines.append(
+                    {"repeat": item.count, "name": item.name, "carry": item.carry, "carry_tensors": item.carry_tensors}
+                )
                 lines.extend(_op_line(op) for op in item.body)
                 lines.append({"end": "repeat"})
             else:
@@ -155,7 +195,9 @@ class _Reader:
             elif row.get("end") == "trace":
                 self.check(row, {"end", "lines"})
                 if row.get("lines") != self.line:
-                    self.fail(f"this is line {self.line} but the trace had {row.get('lines')} lines: lines are missing or added")
+                    self.fail(
+                        f"this is line {self.line}, but the trace had {row.get('lines')}: lines are missing or added"
+                    )
                 if self.line != len(self.lines):
                     self.fail("there is text after the last line", line=self.line + 1)
                 if not phases:
@@ -181,15 +223,25 @@ class _Reader:
         if isinstance(cores, list) and cores and all(_is_int(c) and c >= 0 for c in cores):
             cores = tuple(cores)
         elif cores != "any":
-            self.fail(f"cores is {cores!r}; it is \"any\" or a list of core numbers")
+            self.fail(f'cores is {cores!r}; it is "any" or a list of core numbers')
         if row.get("kv", "valid") not in ("valid", "capacity"):
-            self.fail(f"kv is {row['kv']!r}; it is \"valid\" or \"capacity\"")
-        numbers = {k: self.count(row, k, 0) for k in ("context", "chunk", "kv_bytes_per_token", "layers", "vocab", "workspace")}
-        tables = {k: self.table(row, k) for k in ("source", "quant", "report")}
+            self.fail(f'kv is {row["kv"]!r}; it is "valid" or "capacity"')
         return Header(
-            model=self.word(row, "model"), target=target, command=str(row.get("command", "")), cores=cores,
-            kv=row.get("kv", "valid"), **numbers, **tables,
-        )  # fmt: skip
+            model=self.word(row, "model"),
+            target=target,
+            source=self.table(row, "source"),
+            command=str(row.get("command", "")),
+            cores=cores,
+            quant=self.table(row, "quant"),
+            context=self.count(row, "context", 0),
+            chunk=self.count(row, "chunk", 0),
+            kv=row.get("kv", "valid"),
+            kv_bytes_per_token=self.count(row, "kv_bytes_per_token", 0),
+            layers=self.count(row, "layers", 0),
+            vocab=self.count(row, "vocab", 0),
+            workspace=self.count(row, "workspace", 0),
+            report=self.table(row, "report"),
+        )
 
     def tensor(self, row: dict[str, Any]) -> Tensor:
         self.check(row, _TENSOR)
@@ -197,7 +249,11 @@ class _Reader:
         if not isinstance(shared, list) or not all(isinstance(s, str) for s in shared):
             self.fail("shared_by is not a list of names")
         return Tensor(
-            self.word(row, "tensor"), self.count(row, "bytes"), self.count(row, "count", 1), str(row.get("role", "")), tuple(shared)
+            self.word(row, "tensor"),
+            self.count(row, "bytes"),
+            self.count(row, "count", 1),
+            str(row.get("role", "")),
+            tuple(shared),
         )
 
     def phase(self, row: dict[str, Any]) -> Phase:
@@ -208,7 +264,9 @@ class _Reader:
             self.fail("the phase has no basis")
         for term in basis:
             if not isinstance(term, str) or not is_term(term):
-                self.fail(f"{term!r} is not in the closed list of basis terms", "update bpusim or compile the model again")
+                self.fail(
+                    f"{term!r} is not in the closed list of basis terms", "update bpusim or compile the model again"
+                )
         self.basis = tuple(basis)
         items: list[Op | Repeat] = []
         while True:
@@ -237,7 +295,9 @@ class _Reader:
                 self.unknown(inner, "an op or the end of the repeat")
         if count < 1 or not body:
             self.fail("the repeat is empty", line=begin)
-        return Repeat(count, str(row.get("name", "")), tuple(body), self.coefs(row, "carry"), self.count(row, "carry_tensors", 0))
+        return Repeat(
+            count, str(row.get("name", "")), tuple(body), self.coefs(row, "carry"), self.count(row, "carry_tensors", 0)
+        )
 
     def op(self, row: dict[str, Any]) -> Op:
         self.check(row, _OP)
@@ -248,17 +308,28 @@ class _Reader:
         if not isinstance(nodes, list) or not all(isinstance(n, str) for n in nodes):
             self.fail("nodes is not a list of names")
         vec = {k: self.numbers(v, f"vec.{k}") for k, v in self.table(row, "vec").items()}
-        sides = {side: self.buffers(row, side) for side in ("read", "write")}
         return Op(
-            id=self.word(row, "op"), type=self.word(row, "type"), unit=unit, nodes=tuple(nodes), vec=vec,
-            tensors=self.count(row, "tensors", 0), **{k: self.coefs(row, k, (1,) if k == "tiles" else ()) for k in _COEFS}, **sides,
-        )  # fmt: skip
+            id=self.word(row, "op"),
+            type=self.word(row, "type"),
+            unit=unit,
+            nodes=tuple(nodes),
+            macs=self.coefs(row, "macs"),
+            issued=self.coefs(row, "issued"),
+            cycles=self.coefs(row, "cycles"),
+            mac_cycles=self.coefs(row, "mac_cycles"),
+            vec=vec,
+            read=self.buffers(row, "read"),
+            write=self.buffers(row, "write"),
+            tiles=self.coefs(row, "tiles", (1,)),
+            scratch=self.coefs(row, "scratch"),
+            tensors=self.count(row, "tensors", 0),
+        )
 
     def buffers(self, row: dict[str, Any], side: str) -> dict[str, Coefs]:
         out = {}
         for name, value in self.table(row, side).items():
             head, _, rest = name.partition(":")
-            if not (name == "kv" or head in ("w", "spill", "io") and rest):
+            if not (name == "kv" or (head in ("w", "spill", "io") and rest)):
                 self.fail(f"{side} of buffer '{name}': buffers are w:TENSOR, kv, spill:NAME and io:NAME")
             if head == "w" and rest not in self.tensors:
                 self.fail(f"{side} of tensor '{rest}', which is not listed", did_you_mean(rest, list(self.tensors)))
@@ -305,5 +376,3 @@ class _Reader:
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-

@@ -157,7 +157,9 @@ class Trace:
         """
         chunk = self.phase(phase).tokens
         if tokens > chunk > 0:
-            raise TraceError(f"{tokens} tokens do not fit the {chunk} of phase '{phase}'", do="bind one chunk at a time")
+            raise TraceError(
+                f"{tokens} tokens do not fit the {chunk} of phase '{phase}'", do="bind one chunk at a time"
+            )
         if self.header.kv == "capacity":
             kv = max(self.header.context - chunk, 0)
         return self.table(phase).bind(kv=kv, tokens=tokens, batch=batch)
@@ -176,16 +178,16 @@ class Trace:
         if total == 0 or sum(counts) != total or min(counts) < 1:
             raise TraceError(
                 f"cannot split {self.header.model} into {counts} layers: it has {total} repeated layers",
-                do=f"give one number of layers per core, {total} in all" if total else "only models with repeated layers split",
+                do=f"give one number of layers per core, {total} in all"
+                if total
+                else "only models with repeated layers split",
             )
         cut = {name: _split_phase(phase, counts) for name, phase in self.phases.items()}
         out = []
         for k, layers in enumerate(counts):
             phases = {name: replace(self.phases[name], items=pieces[k]) for name, pieces in cut.items()}
             used = {b[2:] for p in phases.values() for op in p.ops() for b in op.read if b.startswith("w:")}
-            tensors = tuple(
-                replace(t, count=layers) if t.count == total else t for t in self.tensors if t.name in used
-            )
+            tensors = tuple(replace(t, count=layers) if t.count == total else t for t in self.tensors if t.name in used)
             header = replace(self.header, model=f"{self.header.model}[{k}]", layers=layers)
             out.append(Trace(header, tensors, phases, self.file))
         return tuple(out)

@@ -67,7 +67,9 @@ class FrameStream:
         if not self._open and self._drained is not None:
             self._drained.succeed()
 
-    def _stages(self, executor: Executor, stages: Mapping[str, Ps], ledger: Ledger) -> Generator[simpy.Event, Any, None]:
+    def _stages(
+        self, executor: Executor, stages: Mapping[str, Ps], ledger: Ledger
+    ) -> Generator[simpy.Event, Any, None]:
         for stage, duration in stages.items():
             if stage == "camera":
                 yield executor.env.timeout(duration)

@@ -99,9 +99,7 @@ def test_later_errors_find_their_place(desk: Desk) -> None:
     assert scenario.where("models", "left", "trace") == Place(str(desk.folder / "good.yaml"), 4, 17)
 
 
-@pytest.mark.parametrize(
-    "change", [lambda t: "\ufeff" + t, lambda t: t.replace("\n", "\r\n")], ids=["bom", "crlf"]
-)
+@pytest.mark.parametrize("change", [lambda t: "\ufeff" + t, lambda t: t.replace("\n", "\r\n")], ids=["bom", "crlf"])
 def test_files_of_other_editors_load(desk: Desk, change: Callable[[str], str]) -> None:
     (desk.folder / "a.yaml").write_bytes(change(GOOD).encode())
     assert desk.load("a.yaml").streams == desk.load().streams
@@ -162,9 +160,7 @@ def test_a_trace_named_by_a_child_starts_from_the_child(desk: Desk) -> None:
 def test_an_error_in_a_parent_is_placed_in_the_parent(desk: Desk) -> None:
     desk.write("base.yaml", GOOD.replace("output: 16", "output: lots"))
     desk.write("child.yaml", "extends: base.yaml\nabout: x\n")
-    message = (
-        "base.yaml:7:43: error: streams.alice.output: 'lots' is not a whole number; write one such as 32"
-    )
+    message = "base.yaml:7:43: error: streams.alice.output: 'lots' is not a whole number; write one such as 32"
     assert desk.refusal("child.yaml") == message
 
 
@@ -230,10 +226,7 @@ def test_a_trace_named_by_an_override_starts_from_the_working_directory(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(desk.folder / "t")
-    assert (
-        desk.load("good.yaml", "models.left.trace=a.trace").trace_path("left")
-        == desk.folder / "t" / "a.trace"
-    )
+    assert desk.load("good.yaml", "models.left.trace=a.trace").trace_path("left") == desk.folder / "t" / "a.trace"
 
 
 @pytest.mark.parametrize(
@@ -241,8 +234,7 @@ def test_a_trace_named_by_an_override_starts_from_the_working_directory(
     [
         (
             "machine.dram.arbitraton=equal",
-            "--set machine.dram.arbitraton: error: machine.dram: unknown key 'arbitraton'; "
-            "did you mean 'arbitration'?",
+            "--set machine.dram.arbitraton: error: machine.dram: unknown key 'arbitraton'; did you mean 'arbitration'?",
         ),
         (
             "streams.alice.output=abc",
@@ -278,9 +270,7 @@ def test_a_wrong_override_is_named(desk: Desk, override: str, message: str) -> N
 
 
 def test_what_an_overridden_entry_lacks_is_reported_in_the_file(desk: Desk) -> None:
-    message = (
-        "good.yaml:7:3: error: streams.alice: 'rate' is missing; add rate: frames per second, such as 30 Hz"
-    )
+    message = "good.yaml:7:3: error: streams.alice: 'rate' is missing; add rate: frames per second, such as 30 Hz"
     assert desk.refusal("good.yaml", "streams.alice.frames=left", "run.until=1 s") == message
 
 
@@ -309,8 +299,7 @@ def test_a_value_python_cannot_write_to_a_file_is_refused(desk: Desk) -> None:
         (
             "machine: bpu80",
             "machine: {dram: {}}",
-            "a.yaml:2:1: error: machine: 'preset' is missing; "
-            "write one of bpu80, or {preset: NAME, ...changes}",
+            "a.yaml:2:1: error: machine: 'preset' is missing; write one of bpu80, or {preset: NAME, ...changes}",
         ),
         (
             "machine: bpu80",
@@ -325,8 +314,7 @@ def test_a_value_python_cannot_write_to_a_file_is_refused(desk: Desk) -> None:
         (
             "machine: bpu80",
             "machine: {preset: bpu80, dram: {arbitration: strict, order: [bpu0, gpu]}}",
-            "a.yaml:2:68: error: machine.dram.order.1: the machine has no DRAM master 'gpu'; "
-            "did you mean 'cpu'?",
+            "a.yaml:2:68: error: machine.dram.order.1: the machine has no DRAM master 'gpu'; did you mean 'cpu'?",
         ),
         (
             "output: 16",
@@ -346,8 +334,7 @@ def test_a_value_python_cannot_write_to_a_file_is_refused(desk: Desk) -> None:
         (
             "output: 16, ",
             "",
-            "a.yaml:7:3: error: streams.alice: 'output' is missing; "
-            "add output: tokens of each answer, such as 32",
+            "a.yaml:7:3: error: streams.alice: 'output' is missing; add output: tokens of each answer, such as 32",
         ),
         (
             "requests: 4",
@@ -378,8 +365,7 @@ def test_a_value_python_cannot_write_to_a_file_is_refused(desk: Desk) -> None:
         (
             "rate: 12.5 Hz",
             "rate: 30 Hz, drop: oldst",
-            "a.yaml:8:43: error: streams.cam.drop: 'oldst' is not one of oldest, newest; "
-            "did you mean 'oldest'?",
+            "a.yaml:8:43: error: streams.cam.drop: 'oldst' is not one of oldest, newest; did you mean 'oldest'?",
         ),
         (
             "chat: left",
@@ -399,8 +385,7 @@ def test_a_value_python_cannot_write_to_a_file_is_refused(desk: Desk) -> None:
         (
             "cores: bpu0}",
             "cores: bpu0, split: even}",
-            "a.yaml:4:48: error: models.left.split: a split needs more than one core; "
-            "remove it, or list several cores",
+            "a.yaml:4:48: error: models.left.split: a split needs more than one core; remove it, or list several cores",
         ),
         (
             "left: {trace: t/a.trace",
@@ -418,8 +403,7 @@ def test_a_value_python_cannot_write_to_a_file_is_refused(desk: Desk) -> None:
         (
             "machine: bpu80\n",
             "",
-            "a.yaml:1:1: error: 'machine' is missing; "
-            "add machine: name of a preset, or {preset: NAME, ...changes}",
+            "a.yaml:1:1: error: 'machine' is missing; add machine: name of a preset, or {preset: NAME, ...changes}",
         ),
         (
             "about: Two users",
@@ -482,9 +466,7 @@ def test_a_huge_exponent_is_a_scenario_error(desk: Desk) -> None:
 
 
 def test_a_trace_that_is_a_folder_is_refused(desk: Desk) -> None:
-    assert "cannot read trace 't': is not a file" in desk.refused(
-        "left: {trace: t/a.trace", "left: {trace: t"
-    )
+    assert "cannot read trace 't': is not a file" in desk.refused("left: {trace: t/a.trace", "left: {trace: t")
 
 
 def test_a_trace_name_no_file_can_have_is_refused(desk: Desk) -> None:

@@ -98,9 +98,7 @@ def test_a_frame_rate_may_be_fractional() -> None:
 
 
 def test_durations_are_picoseconds() -> None:
-    stream = STREAM.validate_python(
-        FRAMES | {"before": {"camera": "33 ms"}, "after": {"cpu": "35 ms"}, "start": "1 s"}
-    )
+    stream = STREAM.validate_python(FRAMES | {"before": {"camera": "33 ms"}, "after": {"cpu": "35 ms"}, "start": "1 s"})
     assert isinstance(stream, FramesSpec)
     assert (stream.before, stream.after, stream.start) == (
         {"camera": 33 * 10**9},

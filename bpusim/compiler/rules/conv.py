@@ -40,7 +40,10 @@ def _conv(ctx: Context) -> Cost:
     channels, per_group, *kernel = (ctx.number(d, "a kernel size") for d in weight.dims)
     groups = ctx.attr("group", 1)
     if value.dims[1] != per_group * groups or channels % groups:
-        ctx.fail(f"the input has {value.dims[1]} channels, the kernel takes {per_group} x {groups} groups: {list(value.dims)} by {list(weight.dims)}")
+        ctx.fail(
+            f"the input {list(value.dims)} has {value.dims[1]} channels, the kernel {list(weight.dims)} "
+            f"takes {per_group} in each of {groups} groups"
+        )
     sizes = _spatial(ctx, tuple(kernel))
     batch = value.dims[0]
     out = ctx.out((batch, channels, *sizes))

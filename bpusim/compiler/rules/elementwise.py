@@ -12,19 +12,52 @@ from bpusim.compiler.values import Context, Cost, Value, VecWork
 __all__ = ["ELEMENTWISE", "RULES", "SOFTMAX"]
 
 ELEMENTWISE: dict[str, dict[str, int]] = {
-    "Add": {"add": 1}, "Sub": {"add": 1}, "Mul": {"mul": 1}, "Div": {"div": 1}, "Sum": {"add": 1}, "Neg": {"add": 1},
-    "Abs": {"add": 1}, "Min": {"add": 1}, "Max": {"add": 1}, "Relu": {"add": 1}, "Clip": {"add": 2}, "Where": {"add": 1},
-    "Equal": {"add": 1}, "Greater": {"add": 1}, "Less": {"add": 1}, "And": {"add": 1}, "Or": {"add": 1}, "Not": {"add": 1},
-    "IsNaN": {"add": 1}, "Floor": {"add": 1}, "Ceil": {"add": 1}, "Round": {"add": 1}, "Sign": {"add": 1},
-    "Pow": {"mul": 1, "exp": 1}, "Sqrt": {"div": 1}, "Reciprocal": {"div": 1}, "Exp": {"exp": 1}, "Log": {"exp": 1},
-    "Erf": {"exp": 1, "mul": 2, "add": 1}, "Sigmoid": {"exp": 1, "add": 1, "div": 1},
-    "Tanh": {"exp": 1, "add": 2, "div": 1}, "Gelu": {"exp": 1, "mul": 4, "add": 2}, "FastGelu": {"exp": 1, "mul": 4, "add": 2},
-    "Silu": {"exp": 1, "add": 1, "div": 1, "mul": 1}, "QuickGelu": {"exp": 1, "add": 1, "div": 1, "mul": 2},
+    "Add": {"add": 1},
+    "Sub": {"add": 1},
+    "Mul": {"mul": 1},
+    "Div": {"div": 1},
+    "Sum": {"add": 1},
+    "Neg": {"add": 1},
+    "Abs": {"add": 1},
+    "Min": {"add": 1},
+    "Max": {"add": 1},
+    "Relu": {"add": 1},
+    "Clip": {"add": 2},
+    "Where": {"add": 1},
+    "Equal": {"add": 1},
+    "Greater": {"add": 1},
+    "Less": {"add": 1},
+    "And": {"add": 1},
+    "Or": {"add": 1},
+    "Not": {"add": 1},
+    "IsNaN": {"add": 1},
+    "Floor": {"add": 1},
+    "Ceil": {"add": 1},
+    "Round": {"add": 1},
+    "Sign": {"add": 1},
+    "Pow": {"mul": 1, "exp": 1},
+    "Sqrt": {"div": 1},
+    "Reciprocal": {"div": 1},
+    "Exp": {"exp": 1},
+    "Log": {"exp": 1},
+    "Erf": {"exp": 1, "mul": 2, "add": 1},
+    "Sigmoid": {"exp": 1, "add": 1, "div": 1},
+    "Tanh": {"exp": 1, "add": 2, "div": 1},
+    "Gelu": {"exp": 1, "mul": 4, "add": 2},
+    "FastGelu": {"exp": 1, "mul": 4, "add": 2},
+    "Silu": {"exp": 1, "add": 1, "div": 1, "mul": 1},
+    "QuickGelu": {"exp": 1, "add": 1, "div": 1, "mul": 2},
     "Swish": {"exp": 1, "add": 1, "div": 1, "mul": 2},
-    "HardSigmoid": {"mul": 1, "add": 3}, "HardSwish": {"mul": 2, "add": 3}, "LeakyRelu": {"mul": 1, "add": 1},
-    "PRelu": {"mul": 1, "add": 1}, "Elu": {"exp": 1, "mul": 1, "add": 1}, "Softplus": {"exp": 2, "add": 1},
-    "Sin": {"exp": 1}, "Cos": {"exp": 1}, "Cast": {"convert": 1},
-}  # fmt: skip
+    "HardSigmoid": {"mul": 1, "add": 3},
+    "HardSwish": {"mul": 2, "add": 3},
+    "LeakyRelu": {"mul": 1, "add": 1},
+    "PRelu": {"mul": 1, "add": 1},
+    "Elu": {"exp": 1, "mul": 1, "add": 1},
+    "Softplus": {"exp": 2, "add": 1},
+    "Sin": {"exp": 1},
+    "Cos": {"exp": 1},
+    "Cast": {"convert": 1},
+}
 """Vector operations by class for one output element. ``exp`` stands for any transcendental step."""
 
 SOFTMAX = {"add": 1, "exp": 1, "reduce": 2, "mul": 1}
@@ -70,7 +103,7 @@ def _reduce(ctx: Context) -> Cost:
     value = ctx.value(0)
     rank = len(value.dims)
     axes = ctx.ints(1, "axes")
-    if axes is None or not axes and not ctx.attr("noop_with_empty_axes", 0):
+    if axes is None or (not axes and not ctx.attr("noop_with_empty_axes", 0)):
         axes = tuple(range(rank))
     gone = {a % rank for a in axes} if rank else set()
     keep = ctx.attr("keepdims", 1)

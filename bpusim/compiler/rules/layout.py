@@ -42,7 +42,11 @@ def _divide(ctx: Context, total: Expr, known: Expr) -> Expr:
     """``total / known`` where it comes out even."""
     if known.is_const and int(known) and all(c % int(known) == 0 for c in total.terms.values()):
         return Expr({t: c // int(known) for t, c in total.terms.items()})
-    common = [t for t in ("tokens", "kv") if total == Expr({t: total.terms.get(t, 0)}) and known == Expr({t: known.terms.get(t, 0)})]
+    common = [
+        t
+        for t in ("tokens", "kv")
+        if total == Expr({t: total.terms.get(t, 0)}) and known == Expr({t: known.terms.get(t, 0)})
+    ]
     if common and known.terms and total.terms[common[0]] % known.terms[common[0]] == 0:
         return as_expr(total.terms[common[0]] // known.terms[common[0]])
     return ctx.fail(f"{total} elements do not divide into {known}")

@@ -14,7 +14,9 @@ __all__ = ["RULES"]
 def _weighted(ctx: Context, weight: Value, m: Expr, k: int, n: int, *extra: Value | None) -> Cost:
     """A product with a stored ``k x n`` weight; results are converted back to the activation type."""
     use = ctx.use(weight, "linear", n, k, *extra)
-    return Cost(gemms=[Gemm(m, as_expr(k), as_expr(n))], vec=[VecWork({"convert": 1}, m, as_expr(n))], weights=[(use, None)])
+    return Cost(
+        gemms=[Gemm(m, as_expr(k), as_expr(n))], vec=[VecWork({"convert": 1}, m, as_expr(n))], weights=[(use, None)]
+    )
 
 
 def _matmul_nbits(ctx: Context) -> Cost:

@@ -24,12 +24,12 @@ def find_repeats(signatures: Sequence[Hashable]) -> list[Run]:
     at = 0
     while at < n:
         best: Run | None = None
-        for period in np.flatnonzero(row[at + 1 :] == row[at]) + 1:
+        for period in (np.flatnonzero(row[at + 1 :] == row[at]) + 1).tolist():
             differs = np.flatnonzero(row[at : n - period] != row[at + period :])
             same = int(differs[0]) if len(differs) else n - period - at
-            count = same // int(period) + 1
+            count = same // period + 1
             if count >= 2 and (best is None or count * period > best[1] * best[2]):
-                best = (at, int(period), count)
+                best = (at, period, count)
             if best is not None and best[1] * best[2] >= n - at:
                 break
         if best is None:

@@ -1,0 +1,116 @@
+"""Where activations live: on the chip while they fit, else in DRAM, and the traffic that follows."""
+
+from __future__ import annotations
+
+from bpusim.compiler.analyse import Analysis, Draft
+from bpusim.compiler.dims import Expr, as_expr
+from bpusim.compiler.rules import RULES
+from bpusim.compiler.rules.elementwise import ELEMENTWISE
+
+__all__ = ["Placement"]
+
+IN_PLACE = {*ELEMENTWISE, "Softmax", *(n for n in RULES if n.endswith("Normalization"))} - {"Where"}
+"""Ops whose result may overwrite a same-sized input."""
+
+
+class Placement:
+    """Which activations stay on chip. Greedy in program order: a tensor stays if it fits beside those that live.
+
+    An op that works element by element or row by row writes in place of an input that nobody reads after it.
+    """
+
+    def __init__(self, drafts: list[Draft], sizes: dict[str, Expr], analysis: Analysis, capacity: int) -> None:
+        self.drafts, self.sizes = drafts, sizes
+        self.made = {o: j for j, d in enumerate(drafts) for o in d.outputs}
+        self.last = {i: j for j, d in enumerate(drafts) for i in d.inputs}
+        self.graph_inputs = set(analysis.inputs)
+        self.graph_outputs = set(analysis.outputs)
+        segment, self.segment = 0, []
+        for d in drafts:
+            if d.cpu:
+                segment += 1
+            self.segment.append(segment)
+            if d.cpu:
+                segment += 1
+        self.readers: dict[str, list[int]] = {}
+        for j, d in enumerate(drafts):
+            for i in d.inputs:
+                self.readers.setdefault(i, []).append(j)
+        self.on_chip: set[str] = set()
+        self.spilled: list[str] = []
+        self.workspace = 0
+        self._live = [0] * len(drafts)
+        self._place(capacity)
+
+    def _place(self, capacity: int) -> None:
+        live: dict[str, int] = {}
+        off: dict[str, int] = {}
+        for j, d in enumerate(self.drafts):
+            for name in (*(i for i in d.inputs if i in self.graph_inputs and i not in live), *d.outputs):
+                if name not in self.last and name not in self.graph_outputs:
+                    continue
+                size = self.sizes[name]
+                users = self.readers.get(name, [])
+                one_call = not d.cpu and all(self.segment[u] == self.segment[j] for u in users)
+                dying = self._dies_in_place(j, name, live)
+                taken = sum(live.values()) - (live[dying] if dying else 0)
+                if users and one_call and size.is_const and taken + int(size) <= capacity:
+                    if dying:
+                        del live[dying]
+                    live[name] = int(size)
+                    self.on_chip.add(name)
+                elif name not in off:
+                    off[name] = int(size.terms.get("1", 0))
+                    if name not in self.graph_inputs and name not in self.graph_outputs:
+                        self.spilled.append(name)
+            self._live[j] = sum(live.values())
+            self.workspace = max(self.workspace, sum(off.values()))
+            for table in (live, off):
+                for name in [n for n in table if self.last.get(n, j) <= j and n not in self.graph_outputs]:
+                    del table[name]
+
+    def _dies_in_place(self, j: int, name: str, live: dict[str, int]) -> str | None:
+        """An on-chip input of op ``j`` whose space output ``name`` may take over."""
+        d = self.drafts[j]
+        if d.cpu or name not in d.outputs or d.nodes[-1].type not in IN_PLACE:
+            return None
+        fresh = {o for o in d.outputs if o in live}
+        for i in d.inputs:
+            if i in live and i not in fresh and self.last[i] == j and self.sizes[i] == self.sizes[name]:
+                return i
+        return None
+
+    def _buffer(self, name: str) -> str:
+        return f"io:{name}" if name in self.graph_inputs or name in self.graph_outputs else f"spill:{name}"
+
+    def traffic(self, j: int) -> tuple[dict[str, Expr], dict[str, Expr]]:
+        """(reads, writes) of op ``j`` by buffer, activations only."""
+        d = self.drafts[j]
+        read: dict[str, Expr] = {}
+        for i in d.inputs:
+            first = self.readers[i][0] == j
+            if i not in self.on_chip or (i in self.graph_inputs and first):
+                read[self._buffer(i)] = self.sizes[i]
+        write = {
+            self._buffer(o): self.sizes[o]
+            for o in d.outputs
+            if (o in self.last and o not in self.on_chip) or o in self.graph_outputs
+        }
+        return read, write
+
+    def live_bytes(self, j: int) -> int:
+        """On-chip activations while op ``j`` runs."""
+        return self._live[j]
+
+    def crossing_tensors(self, j: int) -> int:
+        """For a CPU op: tensors that the runtime hands over around it (its own, and those carried past it)."""
+        if not self.drafts[j].cpu:
+            return 0
+        own = len(self.drafts[j].inputs) + len(self.drafts[j].outputs)
+        past = [n for n, m in self.made.items() if m < j < self.last.get(n, -1) and n not in self.drafts[j].inputs]
+        return own + len(past)
+
+    def carry(self, at: int) -> tuple[Expr, int]:
+        """(bytes, tensors) live between ops ``at - 1`` and ``at``."""
+        names = [n for n, m in self.made.items() if m < at <= self.last.get(n, -1)]
+        return sum((self.sizes[n] for n in names), as_expr(0)), len(names)
