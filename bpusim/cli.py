@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,9 @@ import click
 from bpusim.errors import BpusimError
 
 __all__ = ["main"]
+
+# NOTE: numpy's BLAS starts a thread for every core when it is loaded, and nothing here multiplies large matrices.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _SET = click.option(
     "--set",

@@ -74,7 +74,7 @@ class Flow(Protocol):
 
     @property
     def done(self) -> simpy.Event:
-        """Succeeds when the last byte has arrived."""
+        """Succeeds when the last byte has arrived: for processes. Callbacks are cheaper (``then`` of :class:`Port`)."""
         ...
 
     @property
@@ -109,8 +109,13 @@ class Port(Protocol):
         """From a request on an idle channel to its data."""
         ...
 
-    def start(self, parts: TransferList, *, limit: float | None = None) -> Flow:
-        """Begin to move ``parts`` in order."""
+    def start(
+        self, parts: TransferList, *, limit: float | None = None, then: Callable[[Flow], None] | None = None
+    ) -> Flow:
+        """Begin to move ``parts`` in order; ``then(flow)`` is called when the last byte has arrived.
+
+        ``then`` may start the port's next flow: rates are shared out once, after all that end at this instant.
+        """
         ...
 
 

@@ -134,7 +134,7 @@ class _CallRun:
         timer = self.core.env.timeout(duration)
         timer.callbacks.append(self._go)
 
-    def _go(self, _event: simpy.Event) -> None:
+    def _go(self, _event: simpy.Event | None = None) -> None:
         """Start the next flow, or wait for what it depends on, or end."""
         times, i = self.times, self._next
         now: Ps = self.core.env.now  # type: ignore[assignment]
@@ -151,15 +151,13 @@ class _CallRun:
             return
         port = self.core.port
         self._stop = i + run_length(times, i, self._computed, now, port.rate_alone)
-        flow = port.start(self.call.items(i, self._stop))
-        flow.done.callbacks.append(self._arrived)
+        port.start(self.call.items(i, self._stop), then=self._arrived)
 
-    def _arrived(self, event: simpy.Event) -> None:
-        flow: Flow = event.value  # type: ignore[assignment]  # a flow's done event carries the flow
+    def _arrived(self, flow: Flow) -> None:
         i, j, times = self._next, self._stop, self.times
         before: Ps = int(self._computed[i - 1]) if i else 0
         history = flow.history
         self.contended = self.contended or any(rate < alone for _, _, rate, alone in history[:-1])
         self._computed[i:j] = computed(times, i, j, history, before)
         self._next = j
-        self._go(event)
+        self._go()

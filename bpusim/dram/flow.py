@@ -6,13 +6,13 @@ the queue and ignored when it fires: SimPy cannot take an event back, and a chec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 
 import simpy
 
 from bpusim.dram.arbitration import Share
-from bpusim.ports import Observer, TransferList
+from bpusim.ports import Flow, Observer, TransferList
 from bpusim.units import PS_PER_S, Ps
 
 __all__ = ["FlowChannel", "FlowPort", "Transmission"]
@@ -21,18 +21,48 @@ __all__ = ["FlowChannel", "FlowPort", "Transmission"]
 class Transmission:
     """A transfer under way on a :class:`FlowChannel`: a :class:`bpusim.ports.Flow`."""
 
-    __slots__ = ("_channel", "_history", "_limit", "_rate", "_served", "_since", "bytes", "done", "port")
+    __slots__ = (
+        "_channel",
+        "_done",
+        "_history",
+        "_limit",
+        "_rate",
+        "_served",
+        "_since",
+        "_then",
+        "bytes",
+        "ended",
+        "port",
+    )
 
-    def __init__(self, channel: FlowChannel, port: FlowPort, parts: TransferList, limit: float | None) -> None:
+    def __init__(
+        self,
+        channel: FlowChannel,
+        port: FlowPort,
+        parts: TransferList,
+        limit: float | None,
+        then: Callable[[Flow], None] | None,
+    ) -> None:
         self._channel = channel
         self.port = port
         self.bytes = parts.bytes
-        self.done = simpy.Event(channel.env)
+        self.ended = False
+        self._then = then
+        self._done: simpy.Event | None = None
         self._limit = limit
         self._rate = 0.0
         self._served = 0.0
         self._since: Ps = channel.env.now  # type: ignore[assignment]  # SimPy types time as float; ours is integer
         self._history: list[tuple[Ps, float, float, float]] = []
+
+    @property
+    def done(self) -> simpy.Event:
+        """Succeeds when the last byte has arrived. Made only for those who ask: cores use callbacks."""
+        if self._done is None:
+            self._done = simpy.Event(self._channel.env)
+            if self.ended:
+                self._done.succeed(self)
+        return self._done
 
     @property
     def history(self) -> Sequence[tuple[Ps, float, float, float]]:
@@ -50,12 +80,12 @@ class Transmission:
         if bytes_per_s is not None and bytes_per_s < 0:
             raise ValueError(f"a limit of {bytes_per_s} B/s")
         self._limit = bytes_per_s
-        if not self.done.triggered:
+        if not self.ended:
             self._channel.reshare()
 
     def served(self, at: Ps) -> float:
         """Bytes arrived by ``at``."""
-        if self.done.triggered and at >= self._since:
+        if self.ended and at >= self._since:
             return float(self.bytes)
         for start, by_then, rate, _ in reversed(self._history):
             if at >= start:
@@ -85,7 +115,11 @@ class Transmission:
         """The last byte has arrived."""
         self._served, self._since = float(self.bytes), now
         self._history.append((now, float(self.bytes), 0.0, self.alone))
-        self.done.succeed(self)
+        self.ended = True
+        if self._done is not None:
+            self._done.succeed(self)
+        if self._then is not None:
+            self._then(self)
 
 
 class FlowPort:
@@ -100,9 +134,11 @@ class FlowPort:
         self.latency = latency
         self.rate_alone = min(float(limit), window * PS_PER_S / latency, channel.capacity)
 
-    def start(self, parts: TransferList, *, limit: float | None = None) -> Transmission:
-        """Begin to move ``parts`` in order; nothing to move is done at once."""
-        flow = Transmission(self.channel, self, parts, limit)
+    def start(
+        self, parts: TransferList, *, limit: float | None = None, then: Callable[[Flow], None] | None = None
+    ) -> Transmission:
+        """Begin to move ``parts`` in order and call ``then`` at the end; nothing to move is done at once."""
+        flow = Transmission(self.channel, self, parts, limit, then)
         self.channel.add(flow)
         return flow
 
@@ -124,6 +160,7 @@ class FlowChannel:
         self._flows: list[Transmission] = []
         self._moved: dict[str, int] = {}
         self._timer: simpy.Event | None = None
+        self._ending = False
 
     def port(self, name: str, window: int, latency: Ps, limit: int) -> FlowPort:
         """A port that keeps ``window`` bytes outstanding at an unloaded ``latency``, at most ``limit`` B/s."""
@@ -150,7 +187,9 @@ class FlowChannel:
         return self.env.now  # type: ignore[return-value]  # integer by construction
 
     def reshare(self) -> None:
-        """Work out all rates anew and set the timer for the next end."""
+        """Work out all rates anew and set the timer for the next end (later, while flows are being ended)."""
+        if self._ending:
+            return
         now = self._now()
         flows = self._flows
         for f in flows:
@@ -189,17 +228,10 @@ class FlowChannel:
             if end is not None and end <= now:
                 ended.append(f)
         self._flows = [f for f in self._flows if f not in ended]
+        # NOTE: masters start their next flows inside ``finish``; rates are shared out once, after them.
+        self._ending = True
         for f in ended:
-            f.finish(now)
             self._moved[f.port.name] = self._moved.get(f.port.name, 0) + f.bytes
-        if not self._flows:
-            self.reshare()
-            return
-        # The masters that wait start their next flows in callbacks at this very instant; rates follow after them.
-        settle = self.env.timeout(0)
-        settle.callbacks.append(self._settle)
-        self._timer = settle
-
-    def _settle(self, timer: simpy.Event) -> None:
-        if timer is self._timer:
-            self.reshare()
+            f.finish(now)
+        self._ending = False
+        self.reshare()

@@ -7,6 +7,7 @@ from typing import IO
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from bpusim.metrics import ChatStats, FrameStats, Result
 from bpusim.units import PS_PER_S, format_quantity
@@ -23,16 +24,17 @@ def print_result(result: Result, file: IO[str], *, width: int | None = None) -> 
         console.print(result.about, markup=False)
     chats = {n: s for n, s in result.streams.items() if isinstance(s, ChatStats)}
     frames = {n: s for n, s in result.streams.items() if isinstance(s, FrameStats)}
-    if chats:
-        console.print(_chats(chats, result))
-    if frames:
-        console.print(_frames(frames))
-    console.print(_breakdown(result))
-    console.print(_cores(result))
-    console.print(_dram(result))
+    tables = [_chats(chats, result)] if chats else []
+    tables += [_frames(frames)] if frames else []
+    for table in (*tables, _breakdown(result), _cores(result), _dram(result)):
+        console.print()
+        console.print(table)
+    console.print()
+    for name, c in result.cores.items():
+        for line in c.load_log:
+            console.print(f"{name}: {line}", markup=False, soft_wrap=True)
     for w in result.warnings:
-        console.print(f"[yellow]warning[/yellow] [{w.code}] ", end="")
-        console.print(w.text, markup=False)
+        console.print(Text.assemble(("warning", "yellow"), f" ({w.code}): {w.text}"), soft_wrap=True)
 
 
 def _ms(value: float | None) -> str:
@@ -101,18 +103,10 @@ def _breakdown(result: Result) -> Table:
 
 
 def _cores(result: Result) -> Table:
-    table = _table("Cores", "core", "calls", "occupied", "array busy", "array issued", "array useful", "loaded")
+    table = _table("Cores", "core", "calls", "occupied", "array busy", "array issued", "array useful")
     for name, c in result.cores.items():
-        loaded = "; ".join(line.removeprefix("load success: ") for line in c.load_log) or "nothing"
-        table.add_row(
-            name,
-            str(c.calls),
-            _percent(c.occupied_fraction),
-            _percent(c.mac_busy_fraction),
-            _percent(c.mac_issued_fraction),
-            _percent(c.mac_utilization),
-            loaded,
-        )
+        fractions = (c.occupied_fraction, c.mac_busy_fraction, c.mac_issued_fraction, c.mac_utilization)
+        table.add_row(name, str(c.calls), *map(_percent, fractions))
     return table
 
 
