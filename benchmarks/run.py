@@ -65,7 +65,11 @@ def main() -> None:
         rows = {}
         for name, command in cases.items():
             seen = [measure(command) for _ in range(args.runs)]
-            rows[name] = {"cpu_s": min(s for s, _ in seen), "cpu_max_s": max(s for s, _ in seen), "peak_mb": max(m for _, m in seen)}
+            rows[name] = {
+                "cpu_s": min(s for s, _ in seen),
+                "cpu_max_s": max(s for s, _ in seen),
+                "peak_mb": max(m for _, m in seen),
+            }
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {args.runs} runs each\n")
     print("| command | CPU s (least) | CPU s (most) | peak MB |\n|---|---|---|---|")
     for name, r in rows.items():

@@ -16,6 +16,7 @@ from bpusim.errors import CompileError, Place, Problem
 
 __all__ = ["Analysis", "Draft", "analyse"]
 
+MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, AssertionError, AttributeError)
 _BOOKKEEPING_INPUTS = ("attention_mask", "position_ids")
 
 
@@ -90,8 +91,10 @@ def analyse(
         context = Context(node, inputs, out.stored, opset, graph.file)
         try:
             cost = rule(context)
-        except ValueError as e:
-            context.fail(str(e))
+        except MALFORMED as e:  # attributes of another kind or number than the operator set says
+            context.fail(
+                f"not as the operator set defines it ({type(e).__name__}: {e})", do="check the model with onnx"
+            )
         out.values.update(context.outputs)
         made = list(context.outputs.values())
         if all(v is None or v.book or v.const is not None for v in inputs) and all(v.dtype in INTEGER for v in made):

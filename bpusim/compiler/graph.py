@@ -155,6 +155,14 @@ def load_graph(model: onnx.ModelProto, file: str, sha256: str) -> Graph:
 
     Raises :class:`CompileError` for control flow, dangling inputs, a tensor made twice, and cycles.
     """
+    try:
+        return _read_graph(model, file, sha256)
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as e:
+        what = f"the file is damaged: {type(e).__name__}: {e}"
+        raise CompileError(what, place=Place(file), do="export or download it again") from e
+
+
+def _read_graph(model: onnx.ModelProto, file: str, sha256: str) -> Graph:
     g = model.graph
     stored = {t.name: _stored(t) for t in g.initializer}
     nodes = []

@@ -15,9 +15,10 @@ from bpusim.units import PS_PER_S, format_quantity
 __all__ = ["print_result"]
 
 
-def print_result(result: Result, file: IO[str], *, width: int | None = None) -> None:
+def print_result(result: Result, file: IO[str] | None = None, *, console: Console | None = None) -> None:
     """Write the tables of ``result`` to ``file``; colours only on a terminal that has them (NO_COLOR is honoured)."""
-    console = Console(file=file, width=width if width is not None else None if file.isatty() else 110, highlight=False)
+    if console is None:
+        console = Console(file=file, width=None if file is None or file.isatty() else 110, highlight=False)
     seconds = result.elapsed / PS_PER_S
     console.print(f"[bold]{result.scenario}[/bold]: {seconds:.3f} s simulated, {result.events} events")
     if result.about:

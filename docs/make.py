@@ -1,0 +1,116 @@
+"""Makes what the docs take from the program: schema, scenario reference, validation tables, and the README's picture.
+
+python docs/make.py            write everything
+python docs/make.py --check    fail if a text would change (the picture is not compared: it depends on the library)
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import validation
+
+from bpusim.scenario import json_schema
+
+DOCS = Path(__file__).resolve().parent
+
+
+def schema_text() -> str:
+    return json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n"
+
+
+def kind(node: dict[str, Any]) -> str:
+    """A schema node in a few words."""
+    if "$ref" in node:
+        name = node["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "const" in node:
+        return f"`{node['const']}`"
+    if "enum" in node:
+        return ", ".join(f"`{v}`" for v in node["enum"])
+    for key in ("anyOf", "oneOf"):
+        if key in node:
+            return " or ".join(dict.fromkeys(kind(n) for n in node[key] if n.get("type") != "null"))
+    if node.get("examples"):
+        return f"such as `{node['examples'][0]}`"
+    if node.get("type") == "object":
+        inner = node.get("additionalProperties")
+        return f"mapping of names to {kind(inner)}" if isinstance(inner, dict) else "mapping"
+    if node.get("type") == "array":
+        return f"list of {kind(node.get('items', {}))}"
+    return {"integer": "whole number", "string": "text", "number": "number"}.get(node.get("type", ""), "value")
+
+
+def reference() -> str:
+    """Every key a scenario may have, from the schema."""
+    schema = json_schema()
+
+    def section(title: str, node: dict[str, Any]) -> Iterator[str]:
+        yield f"## {title}\n"
+        about = node.get("description", "")
+        if about:
+            yield about.split("\n\n")[0] + "\n"
+        yield "| key | value | default | meaning |\n|---|---|---|---|"
+        for key, prop in node.get("properties", {}).items():
+            default = prop.get("default")
+            shown = "" if default in (None, {}, []) or isinstance(default, dict) else f"`{default}`"
+            yield f"| `{key}` | {kind(prop)} | {shown} | {prop.get('description', '')} |"
+        yield ""
+
+    parts = [
+        "# Scenario reference\n",
+        "Made from the schema by `python docs/make.py`. Every quantity carries its unit (`17 GB/s`, `43 ms`, `4 MiB`); counts are bare.",
+        "Any value can be overridden from the command line by its path: `--set streams.bob.start=43ms`.\n",
+        *section("A scenario file", schema),
+    ]
+    for name, node in sorted(schema["$defs"].items()):
+        if "properties" in node:
+            parts.extend(section(name, node))
+    return "\n".join(parts)
+
+
+def validation_text() -> str:
+    """VALIDATION.md with its tables made anew."""
+    text = (DOCS / "VALIDATION.md").read_text(encoding="utf-8")
+    for name, table in validation.TABLES.items():
+        pattern = rf"(<!-- begin:{name} -->\n).*?(<!-- end:{name} -->)"
+        text, n = re.subn(pattern, lambda m, t=table: m[1] + t() + m[2], text, flags=re.DOTALL)
+        if n != 1:
+            raise SystemExit(f"VALIDATION.md has {n} places for the table '{name}'")
+    return text
+
+
+def picture() -> str:
+    """What ``bpusim run scenarios/dual_replica.yaml`` shows, as SVG."""
+    from rich.console import Console
+
+    from bpusim.report.table import print_result
+    from bpusim.system import simulate
+
+    console = Console(record=True, width=96, file=io.StringIO(), force_terminal=True, highlight=False)
+    console.print("$ bpusim run scenarios/dual_replica.yaml", style="bold green")
+    print_result(simulate(DOCS.parent / "scenarios" / "dual_replica.yaml"), console=console)
+    return console.export_svg(title="bpusim", unique_id="bpusim")
+
+
+def main() -> None:
+    texts = {"scenario.schema.json": schema_text, "SCENARIO.md": reference, "VALIDATION.md": validation_text}
+    if "--check" in sys.argv:
+        stale = [n for n, make in texts.items() if (DOCS / n).read_text(encoding="utf-8") != make()]
+        if stale:
+            raise SystemExit(f"out of date: {', '.join(stale)}; run: python docs/make.py")
+        return
+    for name, make in texts.items():
+        (DOCS / name).write_text(make(), encoding="utf-8")
+    (DOCS / "img" / "dual_replica.svg").write_text(picture(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
