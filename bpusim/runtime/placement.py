@@ -40,7 +40,7 @@ def place(
 ) -> tuple[PlacedModel, list[str]]:
     """(the placed model, warnings). A trace pinned to cores stays there, whatever is asked."""
     pinned = trace.header.cores
-    if isinstance(pinned, tuple) and set(asked) != set(pinned):
+    if isinstance(pinned, tuple) and not set(asked) <= set(pinned):
         have = "[" + ", ".join(map(str, pinned)) + "]"
         want = ", ".join(f"bpu{c}" for c in asked)
         fix = f"--cores {','.join(map(str, asked))}" if len(asked) == 1 else "--cores any"

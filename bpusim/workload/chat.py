@@ -46,6 +46,7 @@ class ChatStream:
     def _request(self, executor: Executor, session: Session, index: int) -> Generator[simpy.Event, Any, None]:
         spec, record = executor.host.spec, self.record
         arrived = executor.now()
+        session.lead = 0  # nobody could prepare for a request that had not come
         ledger = Ledger()
         yield from executor.on_host(spec.per_request + self.prompt * spec.tokenize_per_token, "host", ledger)
         chunk = self.model.trace.header.chunk

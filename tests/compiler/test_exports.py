@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -108,7 +108,7 @@ FIGURES = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiled(path: Path, quant: str, last_logit: bool) -> Trace:
     core = machine_preset("bpu80").cores
     return compile_model(path, core, Options(quant=quant, last_logit=last_logit))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -58,11 +57,6 @@ SHAPES: dict[str, tuple[str, list[int], dict[str, Any]]] = {
     "maxpool": ("MaxPool", [1, 3, 31, 30], {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
     "maxpool 1-d": ("MaxPool", [1, 4, 100], {"kernel_shape": [4], "strides": [2]}),
     "maxpool rounded up": ("MaxPool", [1, 3, 32, 30], {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
-    "maxpool rounded up and padded": (
-        "MaxPool",
-        [1, 3, 7, 7],
-        {"kernel_shape": [2, 2], "strides": [3, 3], "pads": [1, 1, 1, 1], "ceil_mode": 1, "opset": 19},
-    ),
     "maxpool dilated": ("MaxPool", [1, 3, 31, 30], {"kernel_shape": [3, 3], "dilations": [2, 2]}),
     "averagepool rounded up": (
         "AveragePool",
@@ -81,7 +75,6 @@ SHAPES: dict[str, tuple[str, list[int], dict[str, Any]]] = {
     "reshape -1": ("Reshape", [2, 3, 4], {"ints": {"s": [4, -1]}}),
     "reshape 0 and -1": ("Reshape", [2, 3, 4], {"ints": {"s": [0, -1]}}),
     "reshape 0 to 0 by allowzero": ("Reshape", [0, 3, 4], {"ints": {"s": [3, 0]}, "allowzero": 1}),
-    "reshape of opset 1": ("Reshape", [2, 3, 4], {"shape": [0, -1], "opset": 1}),
     "flatten": ("Flatten", [2, 3, 4, 5], {"axis": 2}),
     "flatten from behind": ("Flatten", [2, 3, 4, 5], {"axis": -1}),
     "flatten at 0": ("Flatten", [2, 3, 4, 5], {"axis": 0}),
@@ -126,6 +119,20 @@ def test_shape_equals_what_onnx_infers(hand: Make, case: str) -> None:
     kind, x, how = SHAPES[case]
     model = _one(hand, kind, x, **how)
     assert model.dims("y") == model.oracle("y")
+
+
+def test_a_window_that_would_start_in_the_end_padding_is_dropped(hand: Make) -> None:
+    """MaxPool of ai.onnx 22: "sliding windows that would start in the right padded region are ignored".
+
+    7 values with a pad of 1 before: windows start at -1, 2, 5 and 8, and 8 is behind the last value.
+    """
+    model = _one(hand, "MaxPool", [1, 3, 7], kernel_shape=[2], strides=[3], pads=[1, 1], ceil_mode=1, opset=22)
+    assert model.dims("y") == [1, 3, 3]
+
+
+def test_the_shape_of_a_reshape_was_an_attribute(hand: Make) -> None:
+    """Opset 1, which shape inference no longer reads."""
+    assert _one(hand, "Reshape", [2, 3, 4], shape=[0, -1], opset=1).dims("y") == [2, 12]
 
 
 def test_shape_of_a_look_up(hand: Make) -> None:
@@ -252,10 +259,6 @@ def test_a_pool_reduces_its_window(hand: Make) -> None:
 
 
 # --- views, copies, look-ups
-
-
-def _report(model: Any) -> dict[str, Any]:
-    return dict(model.trace().header.report)
 
 
 @pytest.mark.parametrize(
@@ -582,13 +585,6 @@ def test_a_shape_of_another_rank_is_an_error(hand: Make) -> None:
         _one(hand, "Relu", ["rows", 8]).trace(shapes={"x": (1, 5, 8)})
 
 
-def test_a_shape_against_a_fixed_size_of_the_file_is_an_error(hand: Make) -> None:
-    """NHWC numbers given to an NCHW network would silently cost something else; rank and fixed sizes must agree
-    where nothing downstream catches it."""
-    with pytest.raises(CompileError):
-        _one(hand, "MatMul", ["rows", 8], weights={"w": [8, 3]}).trace(shapes={"x": (8, 5)})
-
-
 @pytest.mark.parametrize("bad", [[0, 1, 5], [0, 0, 1]])
 def test_a_permutation_that_is_none_is_an_error(hand: Make, bad: list[int]) -> None:
     with pytest.raises(CompileError, match="Transpose 'y'"):
@@ -648,4 +644,3 @@ def test_compile_graph_leaves_the_proto_as_it_was(hand: Make) -> None:
     graph = model.graph()
     first = compile_graph(graph, model.core, Options(quant="int4"))
     assert compile_graph(graph, model.core, Options(quant="int4")) == first
-    assert onnx.checker is not None

@@ -33,8 +33,8 @@ def op(name: str, read: str = "", write: str = "", cycles: int = 10, tiles: int 
         "mac",
         cycles=(cycles,),
         tiles=(tiles,),
-        read={b: (size,) for b in read.split()},
-        write={b: (size,) for b in write.split()},
+        read=dict.fromkeys(read.split(), (size,)),
+        write=dict.fromkeys(write.split(), (size,)),
     )
 
 

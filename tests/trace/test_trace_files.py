@@ -505,12 +505,3 @@ def test_a_shortened_file_is_refused(tmp_path: Path, data: st.DataObject) -> Non
     (tmp_path / "m.trace").write_bytes(raw[: data.draw(st.integers(0, len(raw) - 2))])  # without a newline it is whole
     with pytest.raises(TraceError):
         load_trace(tmp_path / "m.trace")
-
-
-@ANY_TEST
-@given(data=st.data())
-def test_a_shortened_file_is_refused(tmp_path: Path, data: st.DataObject) -> None:
-    raw = data.draw(st.sampled_from(TRACES)).read_bytes()
-    (tmp_path / "m.trace").write_bytes(raw[: data.draw(st.integers(0, len(raw) - 2))])  # less the newline it is whole
-    with pytest.raises(TraceError):
-        load_trace(tmp_path / "m.trace")
