@@ -157,6 +157,14 @@ def test_int8_weights_have_an_fp16_scale_a_channel(core: CoreSpec, light: Find) 
     assert first.bytes == 64 * (7 * 7 * 3 + 2)
 
 
+def test_folding_layers_loses_no_weight(core: CoreSpec, light: Find) -> None:
+    """ResNet-50 without its head has 23,454,912 kernel values in 26,560 channels: each value a byte, each channel an
+    fp16 scale and an fp16 shift: 23,561,152 B, resident and read once a frame, however layers are named and folded."""
+    trace = _resnet_at_992(core, light)
+    assert trace.resident_bytes == 23_454_912 + 26_560 * (2 + 2)
+    assert trace.bind("frame").traffic()["weights", False] == 23_561_152
+
+
 # --- fusion
 
 

@@ -219,7 +219,9 @@ def test_an_unknown_kind_lists_those_there_are(config: Write) -> None:
 
 
 def test_tying_must_be_stated(config: Write) -> None:
-    assert "'tie_word_embeddings' is not stated; add true or false" in _refusal(config(without=("tie_word_embeddings",)))
+    assert "'tie_word_embeddings' is not stated; add true or false" in _refusal(
+        config(without=("tie_word_embeddings",))
+    )
 
 
 def test_heads_must_share_kv_heads_evenly(config: Write) -> None:

@@ -183,3 +183,38 @@ def test_a_cpu_op_at_an_end_leaves_one_call(hand: Make, kind: str) -> None:
     """At the beginning or the end of a frame there is one call, not an empty second one."""
     trace = _trace(hand, _chain("Relu", "Exp", "Neg"), 10 * SIZE, fallback_ops=frozenset({kind}))
     assert len(trace.bind("frame").calls) == 1
+
+
+# --- buffers are told apart
+
+
+def _two_branches(hand: Make, first: str, second: str) -> Trace:
+    """Two transposes that nothing on chip can hold, and the sum of both."""
+    nodes = [
+        node("Transpose", ["x"], ["a"], perm=[1, 0], name=first),
+        node("Transpose", ["z"], ["b"], perm=[1, 0], name=second),
+        node("Add", ["a", "b"], ["y"], name="/join"),
+    ]
+    model = hand(nodes, {"x": [10, 10], "z": [10, 10]}, ["y"])
+    trace: Trace = replace(model, core=_core(SIZE - 1)).trace()
+    return trace
+
+
+@pytest.mark.parametrize("second", ["/block/right/Other", "/block/right/conv/T", "/block/left/conv/T"])
+def test_both_spilled_branches_are_read(hand: Make, second: str) -> None:
+    """Whatever their makers are called: the same end of the name, or the same name, is no same buffer."""
+    moved = _moved(_two_branches(hand, "/block/left/conv/T", second))
+    assert (moved["spill", True], moved["spill", False]) == (2 * SIZE, 2 * SIZE)
+
+
+def test_both_spilled_outputs_of_one_op_are_written(hand: Make) -> None:
+    """A fused skip norm gives the normed values and the sum: two tensors of 200 B each way, and then two more."""
+    nodes = [
+        node("SkipSimplifiedLayerNormalization", ["x", "z", "g"], ["n", "", "", "s"], domain="com.microsoft"),
+        node("Transpose", ["n"], ["t"], perm=[1, 0]),
+        node("Transpose", ["s"], ["u"], perm=[1, 0]),
+        node("Add", ["t", "u"], ["y"]),
+    ]
+    model = hand(nodes, {"x": [10, 10], "z": [10, 10]}, ["y"], weights={"g": [10]})
+    moved = _moved(replace(model, core=_core(SIZE - 1)).trace())
+    assert (moved["spill", True], moved["spill", False]) == (4 * SIZE, 4 * SIZE)

@@ -195,6 +195,17 @@ def test_a_master_that_goes_on_in_its_callback_leaves_no_gap_in_the_sharing(env:
     assert [row[:3] for row in flow.history] == [(0, 0.0, 5e9), (200 * NS, 1000.0, 0.0)]
 
 
+def test_masters_that_end_together_and_go_on_share_from_the_start(env: Counting) -> None:
+    ch = channel(env)
+    second: list[Transmission] = []
+    for name in "ab":
+        p = port(ch, name)
+        p.start(Parts(500), then=lambda _, p=p: second.append(p.start(Parts(500))))
+    env.run()
+    rows = [(100 * NS, 0.0, 5e9, 1e10), (200 * NS, 500.0, 0.0, 1e10)]
+    assert [list(f.history) for f in second] == [rows, rows]
+
+
 def test_a_callback_gets_its_flow_at_the_end(env: Counting, log: list[Any]) -> None:
     flow = port(channel(env), "a").start(Parts(100), then=lambda f: log.append((env.now, f)))
     env.run()

@@ -1,0 +1,163 @@
+"""The CPU cluster: work takes a core, waits in line when none is free, and moves its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import simpy
+
+from bpusim.cores import HostCluster, HostTraffic
+from bpusim.dram import FlowChannel, arbiter
+from bpusim.hardware import HostSpec
+from bpusim.hardware.presets import machine_preset
+from bpusim.metrics import Recorder
+from bpusim.ports import Transfer
+from bpusim.trace import CpuWork
+
+NS = 1000
+RATE = 10**10  # B/s: 100 B in 10 ns
+SPEC = HostSpec(
+    cores=2,
+    clock="1 GHz",
+    dma=machine_preset("bpu80").host.dma,
+    fallback_op="500 ns",
+    fallback_cycles={"add": 4, "mul": 4, "exp": 50, "div": 20, "reduce": 4, "convert": 12, "mac": 2},
+    cache_per_byte="0.5 ps/B",
+    **dict.fromkeys(  # costs that are the executor's to charge
+        [
+            "per_request", "tokenize_per_token", "per_token", "sample_per_entry", "per_frame", "dispatch",
+            "dispatch_per_layer", "doorbell", "interrupt", "allocate_per_tensor", "log_per_op",
+        ],
+        "0 s",
+    ),
+)  # fmt: skip
+
+
+@pytest.fixture
+def env() -> simpy.Environment:
+    return simpy.Environment()
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def host(env: simpy.Environment, recorder: Recorder) -> HostCluster:
+    channel = FlowChannel(env, RATE, arbiter("equal"), recorder)
+    return HostCluster(env, SPEC, channel.port("cpu", 10**6, NS, RATE), recorder)
+
+
+def worker(host: HostCluster, log: list[Any], name: str, duration: int, size: int = 0, start: int = 0) -> Iterator[Any]:
+    """Logs (when done, name, time in line)."""
+    yield host.env.timeout(start)
+    queued = yield from host.work(duration, HostTraffic("io:x", "io", size) if size else None)
+    log.append((host.env.now, name, queued))
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_work_on_a_free_core_takes_its_time(host: HostCluster, n: int) -> None:
+    log: list[Any] = []
+    for i in range(n):
+        host.env.process(worker(host, log, f"{i}", 10))
+    host.env.run()
+    assert log == [(10, f"{i}", 0) for i in range(n)]
+
+
+def test_work_waits_in_line_when_all_cores_are_busy(host: HostCluster) -> None:
+    log: list[Any] = []
+    for name, duration, start in [("a", 10, 0), ("b", 30, 0), ("c", 5, 2), ("d", 5, 3)]:
+        host.env.process(worker(host, log, name, duration, start=start))
+    host.env.run()
+    # c has waited from 2 until a is done, d from 3 until c is.
+    assert log == [(10, "a", 0), (15, "c", 8), (20, "d", 12), (30, "b", 0)]
+
+
+def test_a_core_is_free_again_for_who_comes_later(host: HostCluster) -> None:
+    log: list[Any] = []
+    for name, start in [("a", 0), ("b", 0), ("c", 0), ("d", 50), ("e", 50)]:
+        host.env.process(worker(host, log, name, 10, start=start))
+    host.env.run()
+    assert log == [(10, "a", 0), (10, "b", 0), (20, "c", 10), (60, "d", 0), (60, "e", 0)]
+
+
+def test_no_work_takes_no_core(host: HostCluster) -> None:
+    log: list[Any] = []
+    for name, duration in [("a", 10), ("b", 10), ("nothing", 0)]:
+        host.env.process(worker(host, log, name, duration))
+    host.env.run()
+    assert log[0] == (0, "nothing", 0)
+
+
+def test_work_whose_bytes_move_meanwhile_takes_its_time(host: HostCluster) -> None:
+    log: list[Any] = []
+    host.env.process(worker(host, log, "a", 50 * NS, size=100))
+    host.env.run()
+    assert log == [(50 * NS, "a", 0)]
+
+
+def test_work_whose_bytes_take_longer_waits_for_them(host: HostCluster) -> None:
+    log: list[Any] = []
+    host.env.process(worker(host, log, "a", 50 * NS, size=1000))
+    host.env.run()
+    assert log == [(100 * NS, "a", 0)]
+
+
+def test_work_may_be_bytes_alone(host: HostCluster) -> None:
+    log: list[Any] = []
+    host.env.process(worker(host, log, "a", 0, size=100))
+    host.env.run()
+    assert log == [(10 * NS, "a", 0)]
+
+
+def test_bytes_begin_to_move_when_a_core_is_free(host: HostCluster) -> None:
+    log: list[Any] = []
+    for name, size in [("a", 0), ("b", 0), ("c", 1000)]:
+        host.env.process(worker(host, log, name, 10 * NS, size=size))
+    host.env.run()
+    assert log[-1] == (110 * NS, "c", 10 * NS)
+
+
+def test_two_works_share_the_channel(host: HostCluster) -> None:
+    log: list[Any] = []
+    for name in "ab":
+        host.env.process(worker(host, log, name, 1, size=500))
+    host.env.run()
+    assert [t for t, _, _ in log] == [100 * NS, 100 * NS]
+
+
+def test_moved_bytes_are_told_to_the_observer(host: HostCluster, recorder: Recorder) -> None:
+    host.env.process(host.work(5, HostTraffic("spill:x", "spill", 100, 30)))
+    host.env.run()
+    assert recorder.moved_bytes == {"cpu": {("spill", False): 100, ("spill", True): 30}}
+
+
+# Traffic
+
+
+def test_traffic_is_a_read_and_a_write() -> None:
+    assert list(HostTraffic("spill:x", "spill", 100, 30)) == [
+        Transfer("spill:x", 0, 100, "spill", False),
+        Transfer("spill:x", 0, 30, "spill", True),
+    ]
+
+
+def test_traffic_of_one_way_is_one_transfer() -> None:
+    traffic = HostTraffic("io:x", "io", 0, 30)
+    assert [t.write for t in traffic] == [True]
+    assert (traffic.bytes, traffic.totals()) == (30, {("io", True): 30})
+
+
+# Costs
+
+
+def test_a_fallback_op_costs_its_entry_and_its_elements(host: HostCluster) -> None:
+    work = CpuWork("x", "Sigmoid", {"exp": 10, "add": 3, "mac": 7}, 0, 0, 0)
+    assert host.fallback_ps(work) == 500 * NS + (10 * 50 + 3 * 4 + 7 * 2) * NS
+
+
+def test_cache_maintenance_goes_by_bytes(host: HostCluster) -> None:
+    assert host.cache_ps(1001) == round(500.5)

@@ -1,0 +1,167 @@
+"""A chat user, worked out from round numbers.
+
+A request costs the host 1000 ns and 10 a prompt token. The model's only op takes 100 ns, its dispatch and interrupt 55;
+a token is sampled from 20 logits at 5 ns and sent out in 200. Submission is synchronous unless told otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bpusim.metrics import ChatRecord, RequestRow
+from bpusim.workload import ChatStream
+
+Make = Callable[..., Any]
+NS = 1000
+STEP = 40 + 100 + 15
+SAMPLE = 20 * 5 + 200
+
+
+def stream(b: Any, cycles: tuple[int, ...] = (100,), **changes: Any) -> ChatStream:
+    """Six prompt tokens in chunks of four, three output tokens, one request."""
+    op = b.op("a")
+    trace = b.trace(
+        type(op)("a", "A", "mac", cycles=cycles), phases=("prefill", "decode"), tokens=4, chunk=4, vocab=20, context=64
+    )
+    keys = {"prompt": 6, "output": 3, "requests": 1, "start": 0, "think": 0} | changes
+    return ChatStream("chat", b.model(trace), record=ChatRecord(), **keys)
+
+
+def run(b: Any, chat: ChatStream, until: int | None = None) -> ChatRecord:
+    process = b.env.process(chat.run(b.executor))
+    b.env.run(until=process if until is None else until * NS)
+    return chat.record
+
+
+def spent(ledger: Any) -> dict[str, int]:
+    return {c: v // NS for c, v in ledger.spent.items() if v}
+
+
+def test_the_first_token_comes_after_every_chunk_of_the_prompt(bench: Make) -> None:
+    b = bench(async_submit=False)
+    (row,) = run(b, stream(b)).requests
+    assert row.ttft == (1000 + 6 * 10 + 2 * STEP + SAMPLE) * NS
+
+
+def test_a_prompt_of_whole_chunks_has_no_empty_one(bench: Make) -> None:
+    b = bench(async_submit=False)
+    (row,) = run(b, stream(b, prompt=8)).requests
+    assert row.ttft == (1000 + 8 * 10 + 2 * STEP + SAMPLE) * NS
+
+
+def test_each_later_token_is_a_step_and_a_sample(bench: Make) -> None:
+    b = bench(async_submit=False)
+    assert run(b, stream(b)).gaps == [(STEP + SAMPLE) * NS] * 2
+
+
+def test_time_per_output_token_is_the_mean_gap(bench: Make) -> None:
+    b = bench(async_submit=False)
+    record = run(b, stream(b))
+    (row,) = record.requests
+    assert (row.end - row.first_token) / (row.tokens - 1) == sum(record.gaps) / record.decode_tokens
+
+
+def test_chunks_and_steps_see_the_cache_before_them(bench: Make) -> None:
+    b = bench(async_submit=False)
+    record = run(b, stream(b, cycles=(0, 1)))  # an op of one nanosecond a cache entry
+    # Prefill at 0 and 4 entries; decode with the prompt's 6, then 7.
+    assert record.gaps == [(55 + kv + SAMPLE) * NS for kv in (6, 7)]
+    assert record.ttft_total == (1060 + 55 + 0 + 55 + 4 + SAMPLE) * NS
+
+
+def test_the_causes_of_a_first_token_sum_to_it(bench: Make) -> None:
+    b = bench(async_submit=False)
+    record = run(b, stream(b))
+    assert spent(record.first) == {"host": 1060 + SAMPLE, "compute": 200, "dispatch": 110}
+    assert sum(record.first.spent.values()) == record.ttft_total
+
+
+def test_the_causes_of_later_tokens_sum_to_their_gaps(bench: Make) -> None:
+    b = bench(async_submit=False)
+    record = run(b, stream(b))
+    assert spent(record.decode) == {"host": 2 * SAMPLE, "compute": 200, "dispatch": 110}
+    assert sum(record.decode.spent.values()) == sum(record.gaps)
+
+
+def test_async_submit_dispatches_a_step_while_the_last_runs(bench: Make) -> None:
+    b = bench()
+    assert run(b, stream(b)).gaps == [(STEP - 30 + SAMPLE) * NS] * 2
+
+
+def test_nothing_is_dispatched_for_a_request_that_has_not_come(bench: Make) -> None:
+    b = bench()
+    first, second = run(b, stream(b, requests=2)).requests
+    # Of two chunks the first pays its whole dispatch, in either request.
+    assert first.ttft == second.ttft == (1060 + STEP + STEP - 30 + SAMPLE) * NS
+
+
+def test_tokens_are_counted_with_the_first(bench: Make) -> None:
+    b = bench()
+    record = run(b, stream(b, output=3, requests=2))
+    assert (record.tokens, record.first_tokens, record.decode_tokens) == (6, 2, 4)
+
+
+def test_a_request_for_one_token_has_no_gap(bench: Make) -> None:
+    b = bench()
+    record = run(b, stream(b, output=1))
+    assert (record.tokens, record.gaps) == (1, [])
+
+
+def test_the_user_starts_when_told(bench: Make) -> None:
+    b = bench()
+    assert run(b, stream(b, start=77 * NS)).requests[0].arrived == 77 * NS
+
+
+def test_the_user_reads_and_thinks_before_asking_again(bench: Make) -> None:
+    b = bench(async_submit=False)
+    first, second = run(b, stream(b, requests=2, think=500 * NS)).requests
+    ttft, rest = 1060 + 2 * STEP + SAMPLE, 2 * (STEP + SAMPLE)
+    assert first == RequestRow("chat", 0, 6, 3, 0, ttft * NS, (ttft + rest) * NS)
+    arrived = ttft + rest + 500
+    assert second == RequestRow("chat", 1, 6, 3, arrived * NS, (arrived + ttft) * NS, (arrived + ttft + rest) * NS)
+
+
+def test_the_user_does_not_think_after_the_last_answer(bench: Make) -> None:
+    b = bench()
+    (row,) = run(b, stream(b, think=500 * NS)).requests
+    assert b.env.now == row.end
+
+
+def test_a_user_without_a_number_of_requests_asks_for_ever(bench: Make) -> None:
+    b = bench(async_submit=False)
+    one = 1060 + 2 * STEP + SAMPLE + 2 * (STEP + SAMPLE)
+    record = run(b, stream(b, requests=None), until=10 * one + 1)
+    assert len(record.requests) == 10
+
+
+def test_sampling_reads_the_logits(bench: Make) -> None:
+    b = bench()
+    run(b, stream(b))
+    # Three tokens, 20 logits of two bytes.
+    assert b.recorder.moved_bytes["cpu"] == {("io", False): 3 * 40}
+
+
+def test_two_users_of_one_core_queue_and_their_causes_still_sum(bench: Make) -> None:
+    b = bench(cpus=1)
+    users = [stream(b, requests=3), stream(b, requests=2, start=100 * NS)]
+    for user in users:
+        b.env.process(user.run(b.executor))
+    b.env.run()
+    for user in users:
+        record = user.record
+        assert sum(record.first.spent.values()) == sum(r.ttft for r in record.requests)
+        assert sum(record.decode.spent.values()) == sum(record.gaps)
+        assert record.first.spent["other"] == record.decode.spent["other"] == 0
+    assert sum(user.record.first.spent["queueing"] for user in users) > 0
+
+
+@pytest.mark.xfail(strict=True, raises=ValueError, reason="range() over a chunk of 0: neither loader nor system checks")
+def test_a_trace_without_a_chunk_takes_the_prompt_in_one_piece(bench: Make) -> None:
+    b = bench(async_submit=False)
+    chat = stream(b)
+    chat.model = b.model(b.trace(b.op("a"), phases=("prefill", "decode"), vocab=20, context=64))
+    (row,) = run(b, chat).requests
+    assert row.ttft == (1060 + STEP + SAMPLE) * NS
