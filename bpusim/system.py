@@ -47,8 +47,8 @@ class CountingEnvironment(simpy.Environment):
 
     def step(self) -> None:
         """Process one event."""
-        self.events += 1
         super().step()
+        self.events += 1
 
 
 @dataclass(slots=True)
@@ -216,7 +216,7 @@ def _load_traces(scenario: Scenario) -> dict[str, Trace]:
             command = (
                 traces[name].header.command or f"bpusim compile MODEL --machine {scenario.machine.name} -o {path.name}"
             )
-            changes = "".join(f" --set 'machine.cores.{k}={v}'" for k, v in differs.items())
+            changes = "".join(f" --set 'machine.cores.{k}={_yaml(v)}'" for k, v in differs.items())
             problems.append(
                 Problem(
                     f"the trace of model '{name}' is compiled for another core: {what}",
@@ -227,6 +227,12 @@ def _load_traces(scenario: Scenario) -> dict[str, Trace]:
     if problems:
         raise TraceError(problems)
     return traces
+
+
+def _yaml(value: object) -> str:
+    """A fingerprint value as ``--set`` reads it back: text that looks like a number needs quotes."""
+    number = isinstance(value, str) and re.fullmatch(r"[-+.\d_eE]+", value)
+    return f'"{value}"' if number else str(value)
 
 
 def _name_warnings(name: str) -> list[RunWarning]:

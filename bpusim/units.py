@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, ValidationInfo, WithJsonSchema
 
 from bpusim.errors import UnitError, did_you_mean
 
@@ -145,7 +145,10 @@ def format_quantity(value: float, dimension: str) -> str:
 def _quantity(dimension: str) -> tuple[BeforeValidator, WithJsonSchema]:
     dim = DIMENSIONS[dimension]
 
-    def validate(value: Any) -> int | float:
+    def validate(value: Any, info: ValidationInfo) -> int | float:
+        # Files come in as JSON; a number can only come from Python, and there it is in the base unit.
+        if info.mode == "python" and isinstance(value, int | float) and not isinstance(value, bool):
+            return value
         return parse_quantity(value, dimension)
 
     units = "|".join(re.escape(u) for u in dim.units)

@@ -442,7 +442,7 @@ def test_a_folder_with_something_else_is_refused_and_kept(desk: Desk) -> None:
     done = desk.bpusim("run", "s.yaml", "-o", "mine")
     assert (done.exit_code, done.stderr) == (
         2,
-        "mine: error: the folder holds something other than a result; name a new or empty folder\n",
+        "mine: error: the folder holds something other than a result: thesis.txt; name a new or empty folder\n",
     )
     assert precious.read_text() == "years of work"
 

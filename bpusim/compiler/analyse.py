@@ -72,23 +72,39 @@ def analyse(
         raise CompileError(
             [Problem(f"the model has no input '{n}'", place, "inputs: " + ", ".join(graph.inputs)) for n in unknown]
         )
+    for name, shape in shapes.items():
+        declared = graph.inputs[name][1]
+        if declared and len(declared) != len(shape):
+            given = "x".join(map(str, shape))
+            what = f"--bind {name}={given}: the input has {len(declared)} dimensions: {list(declared)}"
+            raise CompileError(what, place=place)
     for name, (dtype, dims) in graph.inputs.items():
         out.values[name] = _input(name, dtype, shapes.get(name, dims), bindings)
         out.inputs.append(name)
     problems: list[Problem] = []
     opset = graph.opsets.get("ai.onnx", 1)
+    lost: set[str] = set()
     for node in graph.nodes:
-        inputs = [out.values[i] if i else None for i in node.inputs]
-        folded = fold(node, inputs, out.stored)
+        if lost.intersection(node.inputs):  # what depends on an op of unknown shape cannot be judged
+            lost.update(node.outputs)
+            continue
+        context = Context(
+            node, [_known(graph, node, i, out.values) for i in node.inputs], out.stored, opset, graph.file
+        )
+        inputs = context.inputs
+        try:
+            folded = fold(node, inputs, out.stored)
+        except MALFORMED as e:
+            context.fail(f"its sizes cannot be worked out ({e})")
         if folded is not None:
             out.values[node.outputs[0]] = folded
             out.bookkeeping.append(node)
             continue
         rule = RULES.get(node.type) if node.domain in DOMAINS else None
         if rule is None:
-            _without_rule(graph, node, inputs, out, bindings, strict, problems)
+            if not _without_rule(graph, node, inputs, out, bindings, strict, problems):
+                lost.update(node.outputs)
             continue
-        context = Context(node, inputs, out.stored, opset, graph.file)
         try:
             cost = rule(context)
         except MALFORMED as e:  # attributes of another kind or number than the operator set says
@@ -113,7 +129,18 @@ def analyse(
     if problems:
         raise CompileError(problems)
     _check_bound(graph, out)
+    out.outputs = [out.values[name].storage or name for name in graph.outputs if name in out.values]
     return out
+
+
+def _known(graph: Graph, node: Node, name: str, values: Mapping[str, Value]) -> Value | None:
+    """What is known of an input; None where it is left out."""
+    if not name:
+        return None
+    if name not in values:
+        what = f"{node}: input '{name}' is a further result of another op, which has no cost rule for it"
+        raise CompileError(what, place=Place(graph.file), do="remove what uses it")
+    return values[name]
 
 
 def _input(name: str, dtype: int, dims: tuple[int | str | None, ...], bindings: Mapping[str, Expr]) -> Value:
@@ -140,40 +167,28 @@ def _without_rule(
     bindings: Mapping[str, Expr],
     strict: bool,
     problems: list[Problem],
-) -> None:
-    """A CPU fallback priced as one multiply and one add per element in and out, where the shapes are known."""
+) -> bool:
+    """A CPU fallback priced as one multiply and one add per element in and out; False where its shape is unknown."""
     place = Place(graph.file)
     name = f"{node.domain + '::' if node.domain else ''}{node.type}"
+    if strict:
+        problems.append(Problem(f"{node}: no cost rule for {name}", place, "drop --strict to run it on the CPU"))
     made: dict[str, Value] = {}
     for o in filter(None, node.outputs):
         dtype, dims = graph.annotated.get(o, (onnx.TensorProto.FLOAT, ()))
         bound = [as_expr(d) if isinstance(d, int) else bindings.get(d or "") for d in dims]
         if o not in graph.annotated or any(b is None for b in bound):
-            problems.append(
-                Problem(
-                    f"{node}: no cost rule for {name}, and the file does not state the shape of '{o}'",
-                    place,
-                    "run shape inference on the file, or remove the op",
-                )
-            )
-            bound = [as_expr(1)]
+            what = f"{node}: no cost rule for {name}, and the file does not state the shape of '{o}'"
+            problems.append(Problem(what, place, "run shape inference on the file, or remove the op"))
+            return False
         made[o] = Value(tuple(b for b in bound if b is not None), dtype, storage=o)
-    if strict:
-        problems.append(Problem(f"{node}: no cost rule for {name}", place, "drop --strict to run it on the CPU"))
-    elements = sum(
-        (v.elements for v in [*(i for i in inputs if i is not None and not i.static), *made.values()]), as_expr(0)
-    )
+    activations = [v for v in inputs if v is not None and not v.static]
+    elements = sum((v.elements for v in [*activations, *made.values()]), as_expr(0))
     out.values.update(made)
-    out.drafts.append(
-        _draft(
-            node,
-            inputs,
-            made,
-            Cost(vec=[VecWork({"mul": 1, "add": 1}, elements)]),
-            True,
-            "no cost rule: priced as a multiply and an add per element",
-        )
-    )
+    cost = Cost(vec=[VecWork({"mul": 1, "add": 1}, elements)])
+    why = "no cost rule: priced as a multiply and an add per element"
+    out.drafts.append(_draft(node, inputs, made, cost, True, why))
+    return True
 
 
 def _check_bound(graph: Graph, out: Analysis) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bpusim.compiler.analyse import Analysis, analyse
+from bpusim.compiler.analyse import Analysis, Draft, analyse
 from bpusim.compiler.dims import KV, TOKENS, as_expr
 from bpusim.compiler.graph import Graph, load_graph, read_model
 from bpusim.compiler.lower import Lowered, fuse, lower
@@ -19,6 +19,8 @@ from bpusim.hardware.spec import ActivationType
 from bpusim.trace import Header, Op, Tensor, Trace
 
 __all__ = ["Options", "compile_graph", "compile_llm_config", "compile_model"]
+
+_STEPS = {"sequence_length", "past_sequence_length", "total_sequence_length"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
     if options.outputs:
         graph = graph.until(options.outputs)
     _check_bindings(graph, options)
-    llm = {"sequence_length", "past_sequence_length"} <= _symbols(graph)
+    llm = _is_llm(graph)
     given = {k: as_expr(v) for k, v in options.bind.items()}
     chunk = options.chunk if llm else 0
     phases: dict[str, tuple[Analysis, Lowered]] = {}
@@ -80,14 +82,19 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
         analysis = analyse(
             graph, {**(batch if llm else {}), **given}, options.shapes, options.fallback_ops, options.strict
         )
-        _classify(graph, analysis)
+        _classify(analysis)
         if name == "prefill" and options.last_logit:
-            _last_logit(analysis)
+            _last_logit(graph, analysis)
         pad = chunk if name == "prefill" else 1
         phases[name] = (
             analysis,
             lower(
-                name, analysis, fuse(analysis.drafts), plan, Target(core, options.activation, pad), pad if llm else 0
+                name,
+                analysis,
+                fuse(analysis.drafts, analysis.outputs),
+                plan,
+                Target(core, options.activation, pad),
+                pad if llm else 0,
             ),
         )
     first, lowered = phases["decode" if llm else "frame"]
@@ -107,12 +114,17 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
         context=_context(first, options, graph) if llm else 0,
         chunk=chunk,
         kv_bytes_per_token=lowered.kv_bytes_per_token,
-        layers=max((i.count for i in lowered.phase.items if not isinstance(i, Op)), default=0) if llm else 0,
+        layers=_layers(lowered) if llm else 0,
         vocab=_vocab(first) if llm else 0,
         workspace=max(low.workspace for _, low in phases.values()),
         report=_report(phases),
     )
     return Trace(header, tensors, {n: low.phase for n, (_, low) in phases.items()})
+
+
+def _is_llm(graph: Graph) -> bool:
+    """Whether the graph takes a step of any length over a cache of any length."""
+    return {"sequence_length", "past_sequence_length"} <= _symbols(graph)
 
 
 def _symbols(graph: Graph) -> set[str]:
@@ -128,6 +140,13 @@ def _check_bindings(graph: Graph, options: Options) -> None:
             )
     if options.chunk < 1:
         raise CompileError(f"a chunk of {options.chunk} tokens", do="give one or more")
+    if options.context is not None and options.context < 1:
+        raise CompileError(f"a context of {options.context} tokens", do="give one or more")
+    if _is_llm(graph):
+        sized = {n for n, (_, dims) in graph.inputs.items() if _STEPS.intersection(dims)}
+        for name in (*(_STEPS & options.bind.keys()), *(sized & options.shapes.keys())):
+            what = f"--bind {name}: the phases of a language model set this size"
+            raise CompileError(what, place=Place(graph.file), do="use --chunk for the tokens of a prefill step")
     types = {n.type for n in graph.nodes}
     for op in options.fallback_ops:
         if op not in types:
@@ -136,30 +155,40 @@ def _check_bindings(graph: Graph, options: Options) -> None:
             )
 
 
-def _classify(graph: Graph, analysis: Analysis) -> None:
+def _tail(analysis: Analysis) -> list[Draft]:
+    """The op that makes the logits and what casts or views them on the way out, last first."""
+    wanted, tail = set(analysis.outputs), []
+    for d in reversed(analysis.drafts):
+        if wanted.intersection(d.outputs):
+            tail.append(d)
+            if d.nodes[0].type == "Cast":
+                wanted.update(d.inputs)
+    return tail
+
+
+def _classify(analysis: Analysis) -> None:
     """Roles that follow from use: the weight that makes the logits, or is tied to the embedding table, is the head."""
     embedded = {u.tensor for d in analysis.drafts for u, _ in d.cost.weights if u.role == "embedding"}
-    outputs = set(graph.outputs)
+    makers = {id(d) for d in _tail(analysis)} if embedded else set()
     for d in analysis.drafts:
-        is_head = any(analysis.values[o].storage in outputs for o in d.outputs) and bool(embedded)
         d.cost.weights = [
-            (WeightUse(u.tensor, "head", u.rows, u.k, u.stored), rows)
-            if u.role == "linear" and (is_head or u.tensor in embedded)
+            (replace(u, role="head"), rows)
+            if u.role == "linear" and (id(d) in makers or u.tensor in embedded)
             else (u, rows)
             for u, rows in d.cost.weights
         ]
 
 
-def _last_logit(analysis: Analysis) -> None:
+def _last_logit(graph: Graph, analysis: Analysis) -> None:
     """Compute the head for the last row only: what a graph does that gathers the last token before it."""
-    for d in analysis.drafts:
-        if any(u.role == "head" for u, _ in d.cost.weights):
-            for g in range(len(d.cost.gemms)):
-                d.cost.gemms[g] = type(d.cost.gemms[g])(as_expr(1), d.cost.gemms[g].k, d.cost.gemms[g].n)
-            d.cost.vec = [type(w)(w.per, as_expr(1), w.length) for w in d.cost.vec]
-            for o in d.outputs:
-                value = analysis.values[o]
-                value.dims = tuple(as_expr(1) if "tokens" in e.terms else e for e in value.dims)
+    tail = _tail(analysis)
+    if not any(u.role == "head" for d in tail for u, _ in d.cost.weights):
+        raise CompileError("--last-logit: no output head was found", place=Place(graph.file), do="leave it out")
+    for d in tail:
+        d.cost.gemms = [replace(g, m=g.m.padded(1), k=g.k.padded(1), n=g.n.padded(1)) for g in d.cost.gemms]
+        d.cost.vec = [replace(w, rows=w.rows.padded(1), length=w.length.padded(1)) for w in d.cost.vec]
+        for o in d.outputs:
+            analysis.values[o].dims = tuple(e.padded(1) for e in analysis.values[o].dims)
 
 
 def _tensors(plan: Plan, phases: list[Lowered]) -> tuple[Tensor, ...]:
@@ -181,6 +210,15 @@ def _tensors(plan: Plan, phases: list[Lowered]) -> tuple[Tensor, ...]:
             Tensor(label, plan.bytes(use), len(names), use.role, shared if use.role in ("head", "embedding") else ())
         )
     return tuple(out)
+
+
+def _layers(lowered: Lowered) -> int:
+    """Passes that write the cache."""
+    count = 0
+    for item in lowered.phase.items:
+        body = (item,) if isinstance(item, Op) else item.body
+        count += sum("kv" in op.write for op in body) * (1 if isinstance(item, Op) else item.count)
+    return count
 
 
 def _kv_bits(analysis: Analysis) -> int:

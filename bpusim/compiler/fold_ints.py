@@ -34,16 +34,8 @@ def fold(node: Node, inputs: list[Value | None], stored: dict[str, Stored]) -> V
     if node.type == "ConstantOfShape":
         return _constant_of_shape(node, given[0], stored)
     a = given[0].const or ()
-    if node.type in ("Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape"):
-        keeps_rank = node.type in ("Identity", "Cast")
-        scalar = node.type == "Squeeze" and len(a) == 1
-        return Value(
-            given[0].dims if keeps_rank else () if scalar else (as_expr(len(a)),),
-            given[0].dtype,
-            a,
-            book=True,
-            storage=name,
-        )
+    if node.type in ("Identity", "Cast"):
+        return Value(given[0].dims, given[0].dtype, a, book=True, storage=name)
     if node.type in _ARITHMETIC:
         b = given[1].const or ()
         if len(a) != len(b) and 1 not in (len(a), len(b)):
@@ -61,7 +53,10 @@ def fold(node: Node, inputs: list[Value | None], stored: dict[str, Stored]) -> V
     if node.type == "Concat" and all(len(v.dims) <= 1 for v in given):
         return _known(name, tuple(c for v in given for c in v.const or ()))
     if node.type == "Gather" and len(given[0].dims) == 1 and all(i.is_const for i in given[1].const or ()):
-        picked = tuple(a[int(i)] for i in given[1].const or ())
+        at = [int(i) for i in given[1].const or ()]
+        if any(not -len(a) <= i < len(a) for i in at):
+            raise ValueError(f"index {at} of {len(a)} values")
+        picked = tuple(a[i] for i in at)
         return Value(given[1].dims, given[0].dtype, picked, book=True, storage=name)
     if node.type == "Slice" and len(given[0].dims) == 1 and len(given) >= 3:
         bounds = [v.const[0] for v in given[1:] if v.const]

@@ -213,6 +213,11 @@ def _ordered(graph: Graph) -> Graph:
     if not nx.is_directed_acyclic_graph(order):
         cycle = [str(graph.nodes[a]) for a, _ in nx.find_cycle(order)]
         problems.append(Problem("the graph has a cycle: " + " -> ".join(cycle[:8]), place))
+    problems.extend(
+        Problem(f"output '{out}' is made by nothing", place, "export the model again")
+        for out in graph.outputs
+        if out not in made and out not in graph.stored and out not in graph.inputs
+    )
     if problems:
         raise CompileError(problems)
     needed: set[int] = set()

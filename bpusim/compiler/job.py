@@ -43,6 +43,8 @@ class CompileJob:
             raise CompileError(
                 "the folder does not exist", place=Place(str(self.out)), do=f"make it: mkdir -p {self.out.parent}"
             )
+        if self.out.is_dir():
+            raise CompileError("this is a folder", place=Place(str(self.out)), do="name the trace file")
         bind, shapes = self._bindings()
         options = Options(
             quant=self.quant,
@@ -64,7 +66,10 @@ class CompileJob:
         else:
             assert self.model is not None
             trace = compile_model(self.model, core, options)
-        save_trace(trace, self.out)
+        try:
+            save_trace(trace, self.out)
+        except OSError as e:
+            raise CompileError(f"cannot write the trace: {e.strerror}", place=Place(str(self.out))) from None
         return report_text(trace, self.out)
 
     def _bindings(self) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
@@ -88,6 +93,8 @@ class CompileJob:
         parts = str(self.cores).split(",")
         if not all(p.isascii() and p.isdigit() for p in parts):
             raise CompileError(f"--cores {self.cores}: not core numbers", do="write 0, or 0,1, or any")
+        if len(set(parts)) != len(parts):
+            raise CompileError(f"--cores {self.cores}: a core is named twice", do="name each once")
         return tuple(int(p) for p in parts)
 
     def command(self) -> str:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from bpusim.compiler.analyse import Draft
 from bpusim.compiler.dims import Expr, as_expr
 from bpusim.compiler.placement import Placement
-from bpusim.compiler.repeats import find_repeats
+from bpusim.compiler.repeats import Run, find_repeats
+from bpusim.errors import CompileError
 from bpusim.trace.model import Coefs, Op, Phase, Repeat, Unit
 
 __all__ = ["RawOp", "fold_phase"]
@@ -59,24 +60,46 @@ def fold_phase(name: str, ops: list[RawOp], place: Placement, tokens: int) -> tu
     """(the phase with repeated layers folded, the stored tensors behind each weight's name in it)."""
     makers = {o: j for j, op in enumerate(ops) for o in op.draft.outputs}
     shared = _use_counts(ops)
-    signatures = [_signature(op, makers, shared) for op in ops]
-    basis = _basis(ops, [place.carry(s + p)[0] for s, p, _ in find_repeats(signatures)])
-    instances: dict[str, list[str]] = {}
+    runs = find_repeats([_signature(op, makers, shared) for op in ops])
+    basis = _basis(ops, [place.carry(start + period)[0] for start, period, _ in runs])
+    namer = _Namer(ops, runs, makers)
     items: list[Op | Repeat] = []
-    seen: dict[str, int] = {}
     at = 0
-    for start, period, count in [*find_repeats(signatures), (len(ops), 0, 0)]:
-        items.extend(_op(ops[j : j + 1], basis, instances, seen, ops, makers) for j in range(at, start))
+    for start, period, count in [*runs, (len(ops), 0, 0)]:
+        items.extend(namer.op(ops[j : j + 1], j, basis) for j in range(at, start))
         if count:
-            body = [
-                _op(ops[start + b : start + period * count : period], basis, instances, seen, ops, makers)
-                for b in range(period)
-            ]
+            stop = start + period * count
+            body = tuple(namer.op(ops[start + b : stop : period], start + b, basis) for b in range(period))
             carry, tensors = place.carry(start + period)
-            label = "layers" if period > 1 else body[0].id
-            items.append(Repeat(count, label, tuple(body), carry.coefs(basis), tensors))
+            items.append(Repeat(count, "layers" if period > 1 else body[0].id, body, carry.coefs(basis), tensors))
         at = start + period * count
-    return Phase(name, tokens, basis, tuple(items)), instances
+    phase = Phase(name, tokens, basis, tuple(items))
+    _check_sums(phase, ops)
+    return phase, namer.instances
+
+
+def _check_sums(phase: Phase, ops: list[RawOp]) -> None:
+    """Folding must not lose a byte, a MAC or a cycle: the phase sums to its ops."""
+    folded = dict.fromkeys(("macs", "cycles", "read", "write"), as_expr(0))
+    for item in phase.items:
+        count = item.count if isinstance(item, Repeat) else 1
+        for op in item.body if isinstance(item, Repeat) else (item,):
+            parts = {"macs": [op.macs], "cycles": [op.cycles], "read": op.read.values(), "write": op.write.values()}
+            for key, vectors in parts.items():
+                for coefs in vectors:
+                    folded[key] += Expr(dict(zip(phase.basis, coefs, strict=False))) * count
+    raw = {
+        "macs": [op.macs for op in ops],
+        "cycles": [op.cycles for op in ops],
+        "read": [e for op in ops for e in op.read.values()],
+        "write": [e for op in ops for e in op.write.values()],
+    }
+    for key, exprs in raw.items():
+        total = sum(exprs, as_expr(0))
+        if total != folded[key]:
+            raise CompileError(
+                f"phase '{phase.name}': {key} sum to {folded[key]} folded and {total} unfolded; a defect of bpusim"
+            )
 
 
 def _use_counts(ops: list[RawOp]) -> dict[str, int]:
@@ -123,55 +146,83 @@ def _basis(ops: list[RawOp], extra: list[Expr]) -> tuple[str, ...]:
     return ("1", *(t for t in _TERMS[1:] if t in used), *ceil)
 
 
-def _op(
-    passes: Sequence[RawOp],
-    basis: tuple[str, ...],
-    instances: dict[str, list[str]],
-    seen: dict[str, int],
-    ops: list[RawOp],
-    makers: dict[str, int],
-) -> Op:
-    """One op line for one or more passes of a repeat; the second pass tells how passes are wired to each other."""
-    op, wired = passes[0], passes[min(1, len(passes) - 1)]
-    seen[op.id] = seen.get(op.id, 0) + 1
-    ident = op.id if seen[op.id] == 1 else f"{op.id}#{seen[op.id]}"
+class _Namer:
+    """Gives ops and buffers names that stand for all passes of a repeat and never for two different things."""
 
-    def rename(buffer: str, k: int) -> str:
+    def __init__(self, ops: list[RawOp], runs: Sequence[Run], makers: dict[str, int]) -> None:
+        self.ops, self.makers = ops, makers
+        self.instances: dict[str, list[str]] = {}
+        first = list(range(len(ops)))
+        for start, period, count in runs:
+            for j in range(start, start + period * count):
+                first[j] = start + (j - start) % period
+        seen: dict[str, int] = {}
+        self.idents: list[str] = []
+        for j, op in enumerate(ops):
+            if first[j] != j:
+                self.idents.append(self.idents[first[j]])
+                continue
+            seen[op.id] = seen.get(op.id, 0) + 1
+            self.idents.append(op.id if seen[op.id] == 1 else f"{op.id}#{seen[op.id]}")
+
+    def weight(self, names: list[str], ident: str) -> str:
+        """A label for the stored tensors ``names``, one per pass."""
+        label = template(names) or f"{ident}[{len(names)}]"
+        distinct = list(dict.fromkeys(names))
+        base, n = label, 1
+        while self.instances.get(label, distinct) != distinct:
+            n += 1
+            label = f"{base}#{n}"
+        self.instances[label] = distinct
+        return label
+
+    def activation(self, buffer: str) -> str:
+        """A spilled or input/output tensor by the op that makes it, and which of its results it is."""
         head, _, rest = buffer.partition(":")
-        if head == "w":
-            all_names = [list(p.read)[k].partition(":")[2] for p in passes]
-            label = template(all_names) or f"{ident}[{len(passes)}]"
-            instances[label] = list(dict.fromkeys(all_names))
-            return f"w:{label}"
-        return f"{head}:{ops[makers[rest]].id}" if rest in makers else buffer
+        if rest not in self.makers:
+            return buffer
+        j = self.makers[rest]
+        which = self.ops[j].draft.outputs.index(rest)
+        return f"{head}:{self.idents[j]}" + (f".{which}" if which else "")
 
-    def side(table: dict[str, Expr]) -> dict[str, Coefs]:
-        out: dict[str, Coefs] = {}
-        for k, (b, e) in enumerate(table.items()):
-            out[rename(b, k)] = e.coefs(basis)
-        return out
+    def op(self, passes: Sequence[RawOp], at: int, basis: tuple[str, ...]) -> Op:
+        """One op line for one or more passes of a repeat; the second tells how passes are wired to each other."""
+        op, wired = passes[0], passes[min(1, len(passes) - 1)]
+        ident = self.idents[at]
 
-    names: list[str] = []
-    for n in range(len(op.draft.nodes)):
-        every = [p.draft.nodes[n].name or p.draft.nodes[n].outputs[0] for p in passes]
-        same = template(every)
-        names.extend([same] if same else every)
-    return Op(
-        id=ident,
-        type=op.draft.type,
-        unit=op.unit,
-        nodes=tuple(names),
-        macs=op.macs.coefs(basis),
-        issued=op.issued.coefs(basis),
-        cycles=op.cycles.coefs(basis),
-        mac_cycles=op.mac_cycles.coefs(basis),
-        vec={c: e.coefs(basis) for c, e in op.vec.items()},
-        read=side(wired.read),
-        write=side(wired.write),
-        tiles=op.tiles.coefs(basis),
-        scratch=as_expr(max(p.scratch for p in passes)).coefs(basis),
-        tensors=op.tensors,
-    )
+        def side(tables: list[dict[str, Expr]], own: dict[str, Expr]) -> dict[str, Coefs]:
+            out: dict[str, Coefs] = {}
+            for k, (buffer, e) in enumerate(own.items()):
+                if buffer.startswith("w:"):
+                    label = "w:" + self.weight([list(t)[k].partition(":")[2] for t in tables], ident)
+                else:
+                    label = self.activation(buffer)
+                    while label in out:  # results of two passes of one repeat
+                        label += "'"
+                out[label] = e.coefs(basis)
+            return out
+
+        names: list[str] = []
+        for n in range(len(op.draft.nodes)):
+            every = [p.draft.nodes[n].name or p.draft.nodes[n].outputs[0] for p in passes]
+            same = template(every)
+            names.extend([same] if same else every)
+        return Op(
+            id=ident,
+            type=op.draft.type,
+            unit=op.unit,
+            nodes=tuple(names),
+            macs=op.macs.coefs(basis),
+            issued=op.issued.coefs(basis),
+            cycles=op.cycles.coefs(basis),
+            mac_cycles=op.mac_cycles.coefs(basis),
+            vec={c: e.coefs(basis) for c, e in op.vec.items()},
+            read=side([p.read for p in passes], wired.read),
+            write=side([p.write for p in passes], wired.write),
+            tiles=op.tiles.coefs(basis),
+            scratch=as_expr(max(p.scratch for p in passes)).coefs(basis),
+            tensors=op.tensors,
+        )
 
 
 def template(names: Sequence[str]) -> str | None:

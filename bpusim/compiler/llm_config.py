@@ -76,6 +76,13 @@ def read_llm_config(path: str | Path) -> tuple[LlmConfig, str]:
         problems.append(Problem("a sliding window is not supported yet", place))
     if any(k in raw for k in ("num_experts", "num_local_experts")):
         problems.append(Problem("mixtures of experts are not supported yet", place))
+    if "head_dim" in raw:
+        head_dim = number("head_dim")
+    elif hidden % heads and not problems:
+        head_dim = 1
+        problems.append(Problem(f"hidden_size {hidden} is no multiple of {heads} heads", place, "state 'head_dim'"))
+    else:
+        head_dim = hidden // heads
     config = LlmConfig(
         hidden,
         number("num_hidden_layers"),
@@ -86,7 +93,7 @@ def read_llm_config(path: str | Path) -> tuple[LlmConfig, str]:
         number("max_position_embeddings"),
         bool(tied),
         bool(raw.get("attention_bias", kind in _BIASED)),
-        number("head_dim", hidden // heads),
+        head_dim,
     )
     if config.num_attention_heads % config.num_key_value_heads:
         problems.append(Problem("num_attention_heads is no multiple of num_key_value_heads", place))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from bpusim.compiler.analyse import Analysis, Draft
@@ -45,13 +46,13 @@ class Lowered:
     spilled: list[str] = field(default_factory=list)
 
 
-def fuse(drafts: list[Draft]) -> list[Draft]:
+def fuse(drafts: list[Draft], outputs: Collection[str]) -> list[Draft]:
     """Merge normalisation, activation and residual addition into the convolution right before them.
 
-    A batch norm's parameters fold into the convolution's weights and bias. Only where the convolution's result has no
-    other reader and the other operands are already there.
+    Only where the convolution's result has no other reader, is none of the model's ``outputs``, and the other operands
+    are already there. The parameters of a batch norm right behind the convolution fold into its weights and bias.
     """
-    readers: dict[str, int] = {}
+    readers: dict[str, int] = dict.fromkeys(outputs, 1)
     for d in drafts:
         for i in d.inputs:
             readers[i] = readers.get(i, 0) + 1
@@ -68,7 +69,8 @@ def fuse(drafts: list[Draft]) -> list[Draft]:
             and last.outputs[0] in d.inputs
             and readers[last.outputs[0]] == 1
         ):
-            norm = d.nodes[0].type == "BatchNormalization"
+            folds = {"Conv", "BatchNormalization"}
+            norm = d.nodes[0].type == "BatchNormalization" and {n.type for n in last.nodes} <= folds
             weights = list(last.cost.weights)
             vec = list(last.cost.vec)
             if norm and not any(u.role == "bias" for u, _ in weights):

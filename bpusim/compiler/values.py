@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, NoReturn
 
 import onnx
@@ -176,10 +177,16 @@ class Context:
         """A small weight (bias, norm) read whole; nothing for an activation, a scalar, or none."""
         if value is None or value.weight is None:
             return []
-        elements = self.number(value.elements, "the size of a weight")
+        elements = prod(self.stored[value.weight].dims)  # a broadcast view reads what is stored
         if elements <= 1 or value.dtype == onnx.TensorProto.INT64:
             return []
         return [(self.use(value, role, 1, elements), None)]
+
+    def part(self, value: Value, elements: Expr) -> list[tuple[WeightUse, Expr | None]]:
+        """``elements`` of a stored tensor that a copy picks out; nothing for an activation."""
+        if value.weight is None:
+            return []
+        return [(self.use(value, "other", prod(self.stored[value.weight].dims), 1), elements)]
 
 
 def _count(value: Value) -> int:

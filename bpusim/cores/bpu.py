@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import simpy
@@ -51,7 +52,7 @@ class BpuCore:
         self.port = port
         self.observer = observer
         self._busy: _CallRun | None = None
-        self._times: OrderedDict[int, tuple[CallProgram, CallTimes, Alone]] = OrderedDict()
+        self._times: OrderedDict[tuple[int, int], tuple[CallProgram, CallTimes, Alone]] = OrderedDict()
 
     @property
     def busy(self) -> bool:
@@ -69,12 +70,12 @@ class BpuCore:
 
     def estimate(self, call: CallProgram) -> Ps:
         """How long ``call`` takes with the channel to itself."""
-        _, alone = self._prepare(call)
-        return self.port.latency + alone.real
+        times, alone = self._prepare(call)
+        return alone.real + (self.port.latency if times.bytes.any() else 0)
 
     def _prepare(self, call: CallProgram) -> tuple[CallTimes, Alone]:
         """Item times of a call, kept for calls that come again (prefill chunks)."""
-        key = id(call)
+        key = (id(call), self.clock.hz)
         kept = self._times.get(key)
         if kept is not None and kept[0] is call:
             self._times.move_to_end(key)
@@ -157,7 +158,9 @@ class _CallRun:
         i, j, times = self._next, self._stop, self.times
         before: Ps = int(self._computed[i - 1]) if i else 0
         history = flow.history
-        self.contended = self.contended or any(rate < alone for _, _, rate, alone in history[:-1])
+        self.contended = self.contended or any(
+            row[2] < row[3] and row[0] < after[0] for row, after in pairwise(history)
+        )
         self._computed[i:j] = computed(times, i, j, history, before)
         self._next = j
         self._go()

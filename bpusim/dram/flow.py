@@ -6,6 +6,7 @@ the queue and ignored when it fires: SimPy cannot take an event back, and a chec
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from math import ceil
 
@@ -100,7 +101,7 @@ class Transmission:
 
     def take(self, rate: float, now: Ps) -> None:
         """Go on at ``rate`` from ``now``."""
-        if rate != self._rate or not self._history:
+        if not self._history or (rate, self.alone) != self._history[-1][2:]:
             self._rate = rate
             self._history.append((now, self._served, rate, self.alone))
 
@@ -123,15 +124,19 @@ class Transmission:
 
 
 class FlowPort:
-    """A master's port into a :class:`FlowChannel`: a :class:`bpusim.ports.Port`."""
+    """A master's port into a :class:`FlowChannel`: a :class:`bpusim.ports.Port`.
 
-    __slots__ = ("channel", "latency", "name", "rate_alone", "window")
+    Flows of one port at the same time (two CPU cores) have a window each and share the port's limit evenly.
+    """
+
+    __slots__ = ("channel", "latency", "limit", "name", "rate_alone", "window")
 
     def __init__(self, channel: FlowChannel, name: str, window: int, latency: Ps, limit: int) -> None:
         self.channel = channel
         self.name = name
         self.window = window
         self.latency = latency
+        self.limit = float(limit)
         self.rate_alone = min(float(limit), window * PS_PER_S / latency, channel.capacity)
 
     def start(
@@ -202,7 +207,9 @@ class FlowChannel:
         if len(flows) == 1:
             rates = [min(flows[0].alone, self.capacity)]
         else:
-            rates = self._share([f.alone for f in flows], [float(f.port.window) for f in flows], self.capacity)
+            beside = Counter(f.port.name for f in flows)
+            demands = [min(f.alone, f.port.limit / beside[f.port.name]) for f in flows]
+            rates = self._share(demands, [float(f.port.window) for f in flows], self.capacity)
         first: Ps | None = None
         for f, rate in zip(flows, rates, strict=True):
             f.take(rate, now)
@@ -210,7 +217,10 @@ class FlowChannel:
             if end is not None and (first is None or end < first):
                 first = end
         if self._observer.wants_rates:
-            self._observer.rates_changed(now, {f.port.name: r for f, r in zip(flows, rates, strict=True)})
+            given: dict[str, float] = {}
+            for f, rate in zip(flows, rates, strict=True):
+                given[f.port.name] = given.get(f.port.name, 0.0) + rate
+            self._observer.rates_changed(now, given)
         self._timer = None
         if first is not None:
             timer = self.env.timeout(first - now)
@@ -230,8 +240,10 @@ class FlowChannel:
         self._flows = [f for f in self._flows if f not in ended]
         # NOTE: masters start their next flows inside ``finish``; rates are shared out once, after them.
         self._ending = True
-        for f in ended:
-            self._moved[f.port.name] = self._moved.get(f.port.name, 0) + f.bytes
-            f.finish(now)
-        self._ending = False
+        try:
+            for f in ended:
+                self._moved[f.port.name] = self._moved.get(f.port.name, 0) + f.bytes
+                f.finish(now)
+        finally:
+            self._ending = False
         self.reshare()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import IO
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -20,14 +21,15 @@ def print_result(result: Result, file: IO[str] | None = None, *, console: Consol
     if console is None:
         console = Console(file=file, width=None if file is None or file.isatty() else 110, highlight=False)
     seconds = result.elapsed / PS_PER_S
-    console.print(f"[bold]{result.scenario}[/bold]: {seconds:.3f} s simulated, {result.events} events")
+    console.print(Text.assemble((result.scenario, "bold"), f": {seconds:.3f} s simulated, {result.events} events"))
     if result.about:
         console.print(result.about, markup=False)
     chats = {n: s for n, s in result.streams.items() if isinstance(s, ChatStats)}
     frames = {n: s for n, s in result.streams.items() if isinstance(s, FrameStats)}
     tables = [_chats(chats, result)] if chats else []
     tables += [_frames(frames)] if frames else []
-    for table in (*tables, _breakdown(result), _cores(result), _dram(result)):
+    tables += [*_breakdown(result, console), _cores(result), _dram(result)]
+    for table in tables:
         console.print()
         console.print(table)
     console.print()
@@ -57,7 +59,7 @@ def _chats(chats: Mapping[str, ChatStats], result: Result) -> Table:
     table = _table("Chat streams", "stream", "tokens", "TTFT ms", "TPOT ms", "ITL p99 ms", "decode tok/s", "tok/s")
     for name, s in chats.items():
         table.add_row(
-            name,
+            Text(name),
             str(s.tokens),
             _ms(s.ttft_mean_ms),
             _ms(s.tpot_mean_ms),
@@ -77,7 +79,7 @@ def _frames(frames: Mapping[str, FrameStats]) -> Table:
     table = _table("Camera streams", "stream", "captured", "through", "dropped", "latency ms", "p99 ms", "frames/s")
     for name, s in frames.items():
         table.add_row(
-            name,
+            Text(name),
             str(s.captured),
             str(s.frames),
             str(s.dropped),
@@ -88,7 +90,8 @@ def _frames(frames: Mapping[str, FrameStats]) -> Table:
     return table
 
 
-def _breakdown(result: Result) -> Table:
+def _breakdown(result: Result, console: Console) -> list[Table]:
+    """Causes across, or down where they are too wide for the terminal; nothing before the first token or frame."""
     rows: dict[str, Mapping[str, float]] = {}
     for name, s in result.streams.items():
         if isinstance(s, ChatStats):
@@ -96,11 +99,23 @@ def _breakdown(result: Result) -> Table:
             rows |= {f"{name}: each token": s.breakdown_ms} if s.tpot_mean_ms is not None else {}
         elif s.latency_mean_ms is not None:
             rows[f"{name}: a frame"] = s.breakdown_ms
-    causes = [c for c in next(iter(rows.values()), {}) if any(row[c] for row in rows.values())]
-    table = _table("Where the time goes, ms", "", *causes, "sum")
-    for name, row in rows.items():
-        table.add_row(name, *(f"{row[c]:.1f}" if row[c] else "-" for c in causes), f"{sum(row.values()):.1f}")
-    return table
+    if not rows:
+        return []
+    title = "Where the time goes, ms"
+    causes = [c for c in next(iter(rows.values())) if any(row[c] for row in rows.values())]
+    cells = {
+        name: [*(f"{row[c]:.1f}" if row[c] else "-" for c in causes), f"{sum(row.values()):.1f}"]
+        for name, row in rows.items()
+    }
+    across = _table(title, "", *causes, "sum")
+    for name, row_cells in cells.items():
+        across.add_row(Text(name), *row_cells)
+    if console.measure(across, options=console.options.update(width=10_000)).maximum <= console.width:
+        return [across]
+    down = _table(title, "", *(escape(n) for n in cells))
+    for i, cause in enumerate([*causes, "sum"]):
+        down.add_row(cause, *(c[i] for c in cells.values()))
+    return [down]
 
 
 def _cores(result: Result) -> Table:

@@ -61,6 +61,12 @@ class MemoryMap:
 def lay_out(needs: Sequence[Need], usable: int, place: Place | None) -> MemoryMap:
     """Give every model its regions; :class:`ScenarioError` with the whole table when they do not fit ``usable``."""
     total = sum(n.total for n in needs)
+    parts = [(f"{n.model}.{part}", getattr(n, part)) for n in needs for part in ("weights", "kv", "workspace")]
+    regions, base = [], 0
+    for name, size in parts:
+        if size:
+            regions.append(Region(name, base, size))
+            base += -(-size // _ALIGN) * _ALIGN
     if total > usable:
         rows = [f"  {'model':<20} {'weights':>10} {'KV':>10} {'workspace':>10} {'total':>10}"]
         for n in needs:
@@ -72,12 +78,4 @@ def lay_out(needs: Sequence[Need], usable: int, place: Place | None) -> MemoryMa
             place=place,
             do=f"take a smaller model or quantisation, lower 'context', or run fewer streams\n{table}",
         )
-    regions = []
-    base = 0
-    for n in needs:
-        for part in ("weights", "kv", "workspace"):
-            size = getattr(n, part)
-            if size:
-                regions.append(Region(f"{n.model}.{part}", base, size))
-                base += -(-size // _ALIGN) * _ALIGN
     return MemoryMap(tuple(regions), total, usable)

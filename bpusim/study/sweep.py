@@ -29,9 +29,15 @@ def sweep(
 def pick(summary: Mapping[str, Any], path: str) -> Any:
     """The figure at a dotted path of a summary."""
     at: Any = summary
-    for part in path.split("."):
-        if not isinstance(at, Mapping) or part not in at:
-            known = sorted(at) if isinstance(at, Mapping) else []
-            raise StudyError(f"the summary has no '{path}': nothing called '{part}'", do=did_you_mean(part, known))
-        at = at[part]
+    rest = path.split(".")
+    while rest:
+        known = at if isinstance(at, Mapping) else {}
+        # The longest key that fits: names of streams may have dots in them.
+        taken = next((n for n in range(len(rest), 0, -1) if ".".join(rest[:n]) in known), 0)
+        if not taken:
+            raise StudyError(
+                f"the summary has no '{path}': nothing called '{rest[0]}'", do=did_you_mean(rest[0], sorted(known))
+            )
+        at = known[".".join(rest[:taken])]
+        rest = rest[taken:]
     return at

@@ -55,6 +55,8 @@ _OP = {
     "scratch",
     "tensors",
 }
+_MOST = 10_000
+"""Passes of a repeat: far more layers than any model has."""
 _COEFS = ("macs", "issued", "cycles", "mac_cycles", "tiles", "scratch")
 
 
@@ -168,13 +170,24 @@ class _Reader:
         raw = self.lines[self.line]
         self.line += 1
         try:
-            row = json.loads(raw, parse_constant=lambda name: self.fail(f"'{name}' is not a number here"))
-        except (json.JSONDecodeError, RecursionError):
+            row = json.loads(
+                raw,
+                parse_constant=lambda name: self.fail(f"'{name}' is not a number here"),
+                object_pairs_hook=self.unique,
+            )
+        except (ValueError, RecursionError):  # not JSON, a number of thousands of digits, or endless nesting
             if self.line == len(self.lines) and not self.whole:
                 self.fail("the trace is cut short in this line", "copy or compile it again")
             self.fail("not a line of JSON" if self.line > 1 else "not a trace: the first line is not JSON")
         if not isinstance(row, dict):
             self.fail("not a JSON object")
+        return row
+
+    def unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        row = dict(pairs)
+        if len(row) != len(pairs):
+            keys = [k for k, _ in pairs]
+            self.fail(f"key '{next(k for k in keys if keys.count(k) > 1)}' is there twice")
         return row
 
     def read(self) -> Trace:
@@ -210,7 +223,9 @@ class _Reader:
         version = row.get("bpusim_trace")
         if version is None:
             self.fail("not a trace: the first line has no 'bpusim_trace'", "name a file that 'bpusim compile' wrote")
-        if not _is_int(version) or version > SCHEMA_VERSION:
+        if not _is_int(version) or version < 1:
+            self.fail(f"trace schema {version!r} is none that there ever was")
+        if version > SCHEMA_VERSION:
             self.fail(
                 f"trace schema {version} is newer than {SCHEMA_VERSION}, the newest this bpusim reads",
                 "update bpusim or compile the model again",
@@ -283,6 +298,9 @@ class _Reader:
     def repeat(self, row: dict[str, Any]) -> Repeat:
         self.check(row, _REPEAT)
         count = self.count(row, "repeat")
+        carry, tensors = self.coefs(row, "carry"), self.count(row, "carry_tensors", 0)
+        if count > _MOST:
+            self.fail(f"{count} passes are more than {_MOST}")
         body: list[Op] = []
         begin = self.line
         while True:
@@ -295,9 +313,7 @@ class _Reader:
                 self.unknown(inner, "an op or the end of the repeat")
         if count < 1 or not body:
             self.fail("the repeat is empty", line=begin)
-        return Repeat(
-            count, str(row.get("name", "")), tuple(body), self.coefs(row, "carry"), self.count(row, "carry_tensors", 0)
-        )
+        return Repeat(count, str(row.get("name", "")), tuple(body), carry, tensors)
 
     def op(self, row: dict[str, Any]) -> Op:
         self.check(row, _OP)
@@ -347,7 +363,7 @@ class _Reader:
 
     def word(self, row: Mapping[str, Any], key: str) -> str:
         value = row.get(key)
-        if not isinstance(value, str) or not value:
+        if not isinstance(value, str) or not value or any("\ud800" <= c <= "\udfff" for c in value):
             self.fail(f"'{key}' must be a name")
         return value
 

@@ -170,31 +170,46 @@ class Trace:
         The pieces sum to the whole but for the hand-over: each piece but the last writes the live activations,
         each but the first reads them. Raises :class:`TraceError` when there are not that many layers.
         """
-        total = max((i.count for p in self.phases.values() for i in p.items if isinstance(i, Repeat)), default=0)
+        depths = {max((i.count for i in p.items if isinstance(i, Repeat)), default=0) for p in self.phases.values()}
+        total = max(depths, default=0)
         if isinstance(parts, int):
             counts = [total * (k + 1) // parts - total * k // parts for k in range(parts)]
         else:
             counts = list(parts)
-        if total == 0 or sum(counts) != total or min(counts) < 1:
+        if len(depths) != 1 or sum(counts) != total or min(counts, default=0) < 1:
+            what = f"cannot split {self.header.model} into {counts} layers"
+            if len(depths) != 1:
+                has = " and ".join(str(d) for d in sorted(depths))
+                raise TraceError(
+                    f"{what}: its phases have {has} repeated layers", do="only equal ones are cut together"
+                )
             raise TraceError(
-                f"cannot split {self.header.model} into {counts} layers: it has {total} repeated layers",
-                do=f"give one number of layers per core, {total} in all"
-                if total
-                else "only models with repeated layers split",
+                f"{what}: it has {total} repeated layers",
+                do=f"give one number of layers per core, {total} in all" if total else "only models with repeated layers split",
             )
         cut = {name: _split_phase(phase, counts) for name, phase in self.phases.items()}
+        layered = {b for p in self.phases.values() for op in _main(p).body for b in op.read}
         out = []
         for k, layers in enumerate(counts):
             phases = {name: replace(self.phases[name], items=pieces[k]) for name, pieces in cut.items()}
-            used = {b[2:] for p in phases.values() for op in p.ops() for b in op.read if b.startswith("w:")}
-            tensors = tuple(replace(t, count=layers) if t.count == total else t for t in self.tensors if t.name in used)
-            header = replace(self.header, model=f"{self.header.model}[{k}]", layers=layers)
+            used = {b for p in phases.values() for op in p.ops() for b in op.read}
+            tensors = tuple(
+                replace(t, count=layers) if t.count == total and f"w:{t.name}" in layered else t
+                for t in self.tensors
+                if f"w:{t.name}" in used
+            )
+            kv = self.header.kv_bytes_per_token * layers // total
+            header = replace(self.header, model=f"{self.header.model}[{k}]", layers=layers, kv_bytes_per_token=kv)
             out.append(Trace(header, tensors, phases, self.file))
         return tuple(out)
 
 
+def _main(phase: Phase) -> Repeat:
+    return max((i for i in phase.items if isinstance(i, Repeat)), key=lambda r: r.count)
+
+
 def _split_phase(phase: Phase, counts: Sequence[int]) -> list[tuple[Op | Repeat, ...]]:
-    main = max((i for i in phase.items if isinstance(i, Repeat)), key=lambda r: r.count)
+    main = _main(phase)
     at = phase.items.index(main)
     buffer = "io:handover"
     give = Op("handover_out", "Handover", "dma", write={buffer: main.carry}, tensors=main.carry_tensors)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bpusim.errors import TraceError
 from bpusim.ports import BUFFER_KINDS, BufferKind, Transfer
 from bpusim.trace.basis import values
 from bpusim.trace.model import Coefs, Op, Phase, Repeat, buffer_kind
@@ -124,10 +125,15 @@ class ItemRange:
         for i in range(self.start, self.stop):
             op, write = int(call.op[i]), bool(call.is_write[i])
             pieces, rank = (1, 0) if write else (int(tiles[op]), int(place[i]))
-            for buffer, total in call.buffers(op, write):
-                low, high = total * rank // pieces, total * (rank + 1) // pieces
-                if high > low:
-                    yield Transfer(buffer, low, high - low, buffer_kind(buffer), write)
+            buffers = list(call.buffers(op, write))
+            size = sum(n for _, n in buffers)
+            low, high = size * rank // pieces, size * (rank + 1) // pieces
+            base = 0
+            for buffer, total in buffers:  # an op's buffers lie one behind the other; the tile is a stretch of them
+                begin, end = max(low - base, 0), min(high - base, total)
+                if end > begin:
+                    yield Transfer(buffer, begin, end - begin, buffer_kind(buffer), write)
+                base += total
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +195,8 @@ class PhaseTable:
     ops: tuple[Op, ...]
     layer_end: NDArray[np.bool_]
     coefs: Ints
+    largest: tuple[int, ...]
+    """Per term of the basis, the sum over all ops of an op's largest coefficient: nothing bound exceeds it."""
     segments: tuple[_Template | int, ...]
 
     @classmethod
@@ -208,11 +216,15 @@ class PhaseTable:
             for side, table in ((0, op.read), (_NK, op.write)):
                 for buffer, c in table.items():
                     _put(coefs, _NF + side + BUFFER_KINDS.index(buffer_kind(buffer)), j, c)
-        return cls(phase.name, phase.basis, tuple(ops), np.array(ends, dtype=bool), coefs, _segments(ops))
+        largest = tuple(sum(map(int, column)) for column in coefs.max(axis=0).T)
+        ends_ = np.array(ends, dtype=bool)
+        return cls(phase.name, phase.basis, tuple(ops), ends_, coefs, largest, _segments(ops))
 
     def bind(self, *, kv: int, tokens: int, batch: int = 1) -> Program:
         """Dot product with the basis at one position, then calls as arrays."""
         at = values(self.basis, kv=kv, tokens=tokens, batch=batch)
+        if sum(c * v for c, v in zip(self.largest, at, strict=True)) >= 2**62:
+            raise TraceError(f"phase '{self.name}': its costs at kv={kv}, tokens={tokens} exceed what can be counted")
         bound: Ints = self.coefs @ np.array(at, dtype=np.int64)
         out: list[CallProgram | CpuWork] = []
         for segment in self.segments:

@@ -49,7 +49,7 @@ class ChatStream:
         session.lead = 0  # nobody could prepare for a request that had not come
         ledger = Ledger()
         yield from executor.on_host(spec.per_request + self.prompt * spec.tokenize_per_token, "host", ledger)
-        chunk = self.model.trace.header.chunk
+        chunk = self.model.trace.phase("prefill").tokens or self.prompt
         for done in range(0, self.prompt, chunk):
             tokens = min(chunk, self.prompt - done)
             yield from executor.step(session, self.model, "prefill", done, tokens, ledger)

@@ -220,12 +220,10 @@ def test_an_estimate_is_the_call_alone(env: simpy.Environment) -> None:
     assert run(env, core, call).end == core.estimate(call)
 
 
-@pytest.mark.xfail(strict=True, reason="the estimate adds the port's latency to a call that has no bytes to wait for")
 def test_an_estimate_of_a_call_without_bytes_has_no_latency(env: simpy.Environment) -> None:
     assert core_on(env, FakePort(env, latency=7 * NS)).estimate(call_of(op("a", read=0))) == 4 * NS
 
 
-@pytest.mark.xfail(strict=True, reason="times of a call that comes again are kept whatever the clock is by then")
 def test_a_call_that_comes_again_runs_at_the_present_clock(env: simpy.Environment) -> None:
     core, call = core_on(env, FakePort(env)), call_of(op("a", read=0))
     assert run(env, core, call).end == 4 * NS

@@ -294,7 +294,6 @@ def test_a_limit_after_the_end_changes_nothing(env: Counting) -> None:
     assert list(flow.history) == before
 
 
-@pytest.mark.xfail(strict=True, reason="a row is added only when the rate changes, not when the rate alone does")
 def test_the_history_has_the_rate_alone_from_a_new_limit_on(env: Counting) -> None:
     ch = channel(env)
     flow = port(ch, "a").start(Parts(1000))
@@ -391,7 +390,6 @@ def test_two_flows_cost_events_by_their_changes_not_by_their_bytes() -> None:
     assert counts == [3, 3]
 
 
-@pytest.mark.xfail(strict=True, reason="rates are gathered in a dict by master, so of two flows only the last counts")
 def test_an_observer_sees_the_whole_rate_of_a_master_with_two_flows(env: Counting) -> None:
     watcher = Watcher()
     p = port(channel(env, observer=watcher), "cpu", 3 * GB)

@@ -198,7 +198,6 @@ def test_the_bytes_of_a_run_of_items_are_their_sum() -> None:
     assert [call.items(i, j).bytes for i, j in [(0, 0), (0, 1), (1, 3), (2, 4), (0, 4)]] == [0, 33, 67, 134, 200]
 
 
-@pytest.mark.xfail(strict=True, reason="each buffer is cut by itself, the item's bytes by the sum of its buffers")
 def test_the_transfers_of_one_item_sum_to_its_bytes() -> None:
     call = only_call([op("a", "w:a w:b", tiles=2, size=1)])  # two buffers of one byte in two tiles
     assert [sum(t.bytes for t in call.items(i, i + 1)) for i in range(2)] == call.bytes.tolist()

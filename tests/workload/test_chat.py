@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from bpusim.metrics import ChatRecord, RequestRow
 from bpusim.workload import ChatStream
 
@@ -158,7 +156,6 @@ def test_two_users_of_one_core_queue_and_their_causes_still_sum(bench: Make) -> 
     assert sum(user.record.first.spent["queueing"] for user in users) > 0
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="range() over a chunk of 0: neither loader nor system checks")
 def test_a_trace_without_a_chunk_takes_the_prompt_in_one_piece(bench: Make) -> None:
     b = bench(async_submit=False)
     chat = stream(b)

@@ -56,7 +56,6 @@ def test_frames_come_at_the_rate_of_the_camera(b: Any) -> None:
     assert b.env.now == (4 * 1000 + FIXED + 100) * NS
 
 
-@pytest.mark.xfail(strict=True, reason="the lead of the last frame's call stays, though this frame had not come yet")
 def test_nothing_is_dispatched_for_a_frame_that_has_not_come(bench: Make) -> None:
     b = bench()
     assert latencies(run(b, camera(b))) == [FIXED + 100] * 3

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+import onnx
+
 from bpusim.compiler.dims import as_expr
 from bpusim.compiler.values import Context, Cost, Gemm, VecWork
 
@@ -65,6 +67,7 @@ def _pool(ctx: Context) -> Cost:
     kernel = tuple(ctx.attr("kernel_shape"))
     out = ctx.out((*value.dims[:2], *_spatial(ctx, kernel)))
     assert out is not None
+    ctx.out(out.dims, index=1, dtype=onnx.TensorProto.INT64)
     return Cost(vec=[VecWork({"reduce": prod(kernel)}, out.elements)])
 
 

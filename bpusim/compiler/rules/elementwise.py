@@ -136,6 +136,8 @@ def _norm(parts: Callable[[Expr, Expr], list[VecWork]], skip: bool) -> Callable[
     def rule(ctx: Context) -> Cost:
         value = ctx.value(0)
         ctx.out(value.dims)
+        for index in (1, 2):
+            ctx.out((*value.dims[:-1], 1), index=index)
         if skip:
             ctx.out(value.dims, index=3)
         first = 2 if skip else 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import onnx
+
 from bpusim.compiler.dims import Expr, as_expr, product
 from bpusim.compiler.values import Context, Cost, VecWork
 
@@ -10,6 +12,9 @@ __all__ = ["RULES"]
 
 def _identity(ctx: Context) -> None:
     ctx.view(ctx.value(0).dims)
+    mask = ctx.out(ctx.value(0).dims, index=1, dtype=onnx.TensorProto.BOOL)
+    if mask is not None:  # of a dropout: all true where nothing is trained
+        mask.book = True
 
 
 def _reshape(ctx: Context) -> None:
@@ -63,6 +68,8 @@ def _unsqueeze(ctx: Context) -> None:
     dims = list(ctx.value(0).dims)
     axes = ctx.ints(1, "axes") or ()
     rank = len(dims) + len(axes)
+    if any(not -rank <= a < rank for a in axes) or len({a % rank for a in axes}) != len(axes):
+        ctx.fail(f"axes {list(axes)} do not name {len(axes)} of {rank} dimensions")
     for a in sorted(a % rank for a in axes):
         dims.insert(a, as_expr(1))
     ctx.view(tuple(dims))
@@ -71,6 +78,8 @@ def _unsqueeze(ctx: Context) -> None:
 def _squeeze(ctx: Context) -> None:
     dims = ctx.value(0).dims
     axes = ctx.ints(1, "axes")
+    if any(not -len(dims) <= a < len(dims) for a in axes or ()):
+        ctx.fail(f"axes {list(axes or ())} are not all within the {len(dims)} dimensions")
     gone = {a % len(dims) for a in axes} if axes else {i for i, d in enumerate(dims) if d == 1}
     if any(dims[i] != 1 for i in gone):
         ctx.fail(f"axes {sorted(gone)} of {list(dims)} are not all 1")
@@ -80,6 +89,8 @@ def _squeeze(ctx: Context) -> None:
 def _transpose(ctx: Context) -> Cost | None:
     value = ctx.value(0)
     perm = ctx.attr("perm", list(range(len(value.dims)))[::-1])
+    if sorted(perm) != list(range(len(value.dims))):
+        ctx.fail(f"perm {list(perm)} is not an order of the {len(value.dims)} dimensions")
     dims = tuple(value.dims[p] for p in perm)
     kept = [p for p in perm if value.dims[p] != 1]
     if value.weight is not None or kept == sorted(kept):
@@ -110,7 +121,9 @@ def _concat(ctx: Context) -> Cost:
             ctx.fail(f"shapes do not concatenate along {axis}: {[list(x.dims) for x in values]}")
         dims[axis] = dims[axis] + v.dims[axis]
     ctx.out(tuple(dims))
-    return _copy(ctx)
+    cost = _copy(ctx)
+    cost.weights = [use for v in values for use in ctx.part(v, v.elements)]
+    return cost
 
 
 def _slice(ctx: Context) -> Cost:
@@ -125,7 +138,9 @@ def _slice(ctx: Context) -> Cost:
         size = ctx.number(dims[a % len(dims)], "a sliced dimension")
         dims[a % len(dims)] = as_expr(len(range(*slice(low, high, step).indices(size))))
     ctx.out(tuple(dims))
-    return _copy(ctx)
+    cost = _copy(ctx)
+    cost.weights = ctx.part(value, product(dims))
+    return cost
 
 
 def _copy(ctx: Context) -> Cost:

@@ -4,29 +4,45 @@ from __future__ import annotations
 
 import onnx
 
-from bpusim.compiler.dims import Expr, as_expr, product
+from bpusim.compiler.dims import ONE, Expr, as_expr, product
 from bpusim.compiler.rules.elementwise import broadcast
 from bpusim.compiler.values import Context, Cost, Gemm, Value, VecWork
 
 __all__ = ["RULES"]
 
 
-def _weighted(ctx: Context, weight: Value, m: Expr, k: int, n: int, *extra: Value | None) -> Cost:
-    """A product with a stored ``k x n`` weight; results are converted back to the activation type."""
-    use = ctx.use(weight, "linear", n, k, *extra)
-    return Cost(
-        gemms=[Gemm(m, as_expr(k), as_expr(n))], vec=[VecWork({"convert": 1}, m, as_expr(n))], weights=[(use, None)]
-    )
+def _product(ctx: Context, a: Value, b: Value, m: Expr, k: Expr, n: Expr, groups: Expr, *extra: Value | None) -> Cost:
+    """``groups`` products ``m x k`` by ``k x n``; the results are converted back to the activation type.
+
+    A stored operand is held stationary and read once, whichever side it stands on; else the right one is.
+    """
+    if a.weight is not None and b.weight is not None:
+        ctx.fail("both operands are stored", do="fold the constants before compiling")
+    count = ctx.number(groups, "the batch of a product")
+    cost = Cost(vec=[VecWork({"convert": 1}, m * count, n)])
+    if a.weight is not None:
+        cost.gemms.append(Gemm(n, k, m, count))
+        cost.weights.append((ctx.use(a, "linear", ctx.number(m, "M") * count, ctx.number(k, "K"), *extra), None))
+        return cost
+    cost.gemms.append(Gemm(m, k, n, count))
+    if b.weight is not None:
+        cost.weights.append((ctx.use(b, "linear", ctx.number(n, "N") * count, ctx.number(k, "K"), *extra), None))
+    return cost
 
 
 def _matmul_nbits(ctx: Context) -> Cost:
-    value = ctx.value(0)
+    value, weight = ctx.value(0), ctx.value(1)
     k, n = ctx.attr("K"), ctx.attr("N")
     if value.dims[-1] != k:
         ctx.fail(f"the input has {value.dims[-1]} columns, the weight {k} rows")
+    if weight.weight is None:
+        ctx.fail("the packed weight is not stored in the model")
     ctx.out((*value.dims[:-1], n))
-    cost = _weighted(ctx, ctx.value(1), product(value.dims[:-1]), k, n, ctx.optional(2), ctx.optional(3))
-    cost.weights += ctx.operand(ctx.optional(5), "bias")
+    rows = product(value.dims[:-1])
+    cost = _product(ctx, value, weight, rows, as_expr(k), as_expr(n), ONE, ctx.optional(2), ctx.optional(3))
+    if ctx.optional(5) is not None:
+        cost.vec.append(VecWork({"add": 1}, rows, as_expr(n)))
+        cost.weights += ctx.operand(ctx.optional(5), "bias")
     return cost
 
 
@@ -36,16 +52,14 @@ def _matmul(ctx: Context) -> Cost:
         ctx.fail("vectors are not supported; reshape them to matrices")
     if a.dims[-1] != b.dims[-2]:
         ctx.fail(f"shapes do not match: {list(a.dims)} by {list(b.dims)}")
-    if b.weight is not None and product(b.dims[:-2]) == 1:
-        k, n = ctx.number(b.dims[-2], "K"), ctx.number(b.dims[-1], "N")
-        ctx.out((*a.dims[:-1], n))
-        return _weighted(ctx, b, product(a.dims[:-1]), k, n)
+    if product(b.dims[:-2]) == 1 and len(b.dims) <= len(a.dims):
+        ctx.out((*a.dims[:-1], b.dims[-1]))  # one matrix on the right: all rows of the left stream through it
+        if a.weight is None:
+            return _product(ctx, a, b, product(a.dims[:-1]), a.dims[-1], b.dims[-1], ONE)
     heads = Value(a.dims[:-2], a.dtype), Value(b.dims[:-2], b.dtype)
     batch = broadcast(ctx, list(heads)) if any(h.dims for h in heads) else ()
     ctx.out((*batch, a.dims[-2], b.dims[-1]))
-    groups = ctx.number(product(batch), "the batch of a product of activations")
-    gemm = Gemm(a.dims[-2], a.dims[-1], b.dims[-1], groups)
-    return Cost(gemms=[gemm], vec=[VecWork({"convert": 1}, a.dims[-2] * groups, b.dims[-1])])
+    return _product(ctx, a, b, a.dims[-2], a.dims[-1], b.dims[-1], product(batch))
 
 
 def _gemm(ctx: Context) -> Cost:
@@ -55,10 +69,7 @@ def _gemm(ctx: Context) -> Cost:
     if ka != kb:
         ctx.fail(f"shapes do not match: {list(a.dims)} by {list(b.dims)}")
     ctx.out((m, n))
-    if b.weight is None:
-        cost = Cost(gemms=[Gemm(m, ka, n)], vec=[VecWork({"convert": 1}, m, n)])
-    else:
-        cost = _weighted(ctx, b, m, ctx.number(ka, "K"), ctx.number(n, "N"))
+    cost = _product(ctx, a, b, m, ka, n, ONE)
     if ctx.optional(2) is not None:
         cost.vec.append(VecWork({"add": 1}, m, n))
         cost.weights += ctx.operand(ctx.optional(2), "bias")
@@ -72,7 +83,7 @@ def _gather(ctx: Context) -> Cost | None:
     out = ctx.out(dims)
     assert out is not None
     if table.weight is None or axis:
-        return Cost(vec=[VecWork({"convert": 1}, out.elements)])
+        return Cost(vec=[VecWork({"convert": 1}, out.elements)], weights=ctx.part(table, out.elements))
     rows, k = ctx.number(table.dims[0], "the table's length"), ctx.number(product(table.dims[1:]), "the table's width")
     return Cost(weights=[(ctx.use(table, "embedding", rows, k), index.elements)])
 
