@@ -112,10 +112,17 @@ def _breakdown(result: Result, console: Console) -> list[Table]:
         across.add_row(Text(name), *row_cells)
     if console.measure(across, options=console.options.update(width=10_000)).maximum <= console.width:
         return [across]
-    down = _table(title, "", *(escape(n) for n in cells))
-    for i, cause in enumerate([*causes, "sum"]):
-        down.add_row(cause, *(c[i] for c in cells.values()))
-    return [down]
+    each = max(len(n) for n in cells) + 2
+    fit = max((console.width - max(map(len, causes)) - 2) // each, 1)
+    names = list(cells)
+    tables = []
+    for at in range(0, len(names), fit):
+        part = names[at : at + fit]
+        down = _table(title if not at else "", "", *(escape(n) for n in part))
+        for i, cause in enumerate([*causes, "sum"]):
+            down.add_row(cause, *(cells[n][i] for n in part))
+        tables.append(down)
+    return tables
 
 
 def _cores(result: Result) -> Table:

@@ -185,7 +185,9 @@ class Trace:
                 )
             raise TraceError(
                 f"{what}: it has {total} repeated layers",
-                do=f"give one number of layers per core, {total} in all" if total else "only models with repeated layers split",
+                do=f"give one number of layers per core, {total} in all"
+                if total
+                else "only models with repeated layers split",
             )
         cut = {name: _split_phase(phase, counts) for name, phase in self.phases.items()}
         layered = {b for p in self.phases.values() for op in _main(p).body for b in op.read}
