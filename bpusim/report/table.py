@@ -135,9 +135,10 @@ def _cores(result: Result) -> Table:
 
 def _dram(result: Result) -> Table:
     d = result.dram.to_dict()
-    table = _table("Memory", "DRAM", "read", "written", "achieved", "of peak", "resident", "usable")
+    title = f"Memory: {d['preset']}, {d['fidelity']} model"
+    table = _table(title, "read", "written", "achieved", "of peak", "resident", "usable")
+    table.columns[0].justify = "right"
     table.add_row(
-        f"{d['preset']} ({d['fidelity']})",
         format_quantity(d["read_bytes"], "size"),
         format_quantity(d["write_bytes"], "size"),
         format_quantity(d["achieved_bytes_per_s"], "bandwidth"),
