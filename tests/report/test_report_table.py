@@ -95,7 +95,7 @@ def test_an_idle_core_is_a_row_too(tmp_path: Path) -> None:
 
 
 def test_the_channel_says_its_fidelity_and_rate(result: Result) -> None:
-    assert "LPDDR4X-3200x64 (flow)" in _text(result)
+    assert "LPDDR4X-3200x64, flow model" in _text(result)
 
 
 def test_a_warning_says_its_code_and_text(result: Result) -> None:
