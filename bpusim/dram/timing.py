@@ -1,0 +1,213 @@
+"""DRAM timing sets as data: files in ``timings/``, each with its source; every spacing between commands derived here.
+
+A channel is named ``FAMILY-RATExWIDTH`` (``LPDDR4X-3200x64``): devices of the file in lockstep, as many as the width
+takes. Times are clocks of the command clock; ``clock_ps`` converts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from bpusim.documents import read_document
+from bpusim.dram.mapping import Mapping
+from bpusim.errors import HardwareError, Place, Problem, did_you_mean
+from bpusim.units import PS_PER_S, Duration, Ps, Size, TransferRate
+
+__all__ = ["Channel", "TimingSet", "channel", "timing_names"]
+
+_FOLDER = Path(__file__).with_name("timings")
+STRICT = ConfigDict(extra="forbid", strict=True)
+Clocks = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
+class Device:
+    """One device: data pins, banks (all groups together), rows of ``row`` bytes, transfers of a burst, ranks."""
+
+    width: Count
+    banks: Count
+    groups: Count
+    rows: Count
+    row: Size
+    burst: Count
+    ranks: Count
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
+class Timing:
+    """JEDEC's parameters in clocks. ``_S`` between bank groups, ``_L`` within one; ``pb`` one bank, ``ab`` all."""
+
+    RL: Clocks
+    WL: Clocks
+    DQSCK: Clocks
+    BL: Clocks
+    RCD: Clocks
+    RPpb: Clocks
+    RPab: Clocks
+    RAS: Clocks
+    RC: Clocks
+    RRD_S: Clocks
+    RRD_L: Clocks
+    FAW: Clocks
+    CCD_S: Clocks
+    CCD_L: Clocks
+    WTR_S: Clocks
+    WTR_L: Clocks
+    RTP: Clocks
+    WR: Clocks
+    RTRS: Clocks
+    REFI: Count
+    RFCab: Clocks
+    RFCpb: Clocks
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
+class Commands:
+    """Clocks that a command occupies the command bus."""
+
+    activate: Count
+    column: Count
+    precharge: Count
+    refresh: Count
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
+class Extra:
+    """What a family adds to the sums: bus turnaround, write strobe (tDQSS), the second half of a column command."""
+
+    turnaround: Clocks
+    write: Clocks
+    precharge: Clocks
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
+class TimingSet:
+    """One file of ``timings/``."""
+
+    family: str
+    transfers: TransferRate
+    clock: Duration
+    device: Device
+    timing: Timing
+    command: Commands
+    extra: Extra
+    mapping: str
+
+    @property
+    def read_to_write(self) -> int:
+        """RD to WR: the read's data must have left the bus. ``RL + tDQSCK + BL + turnaround - WL``."""
+        t = self.timing
+        return t.RL + t.DQSCK + t.BL + self.extra.turnaround - t.WL
+
+    def write_to_read(self, same_group: bool) -> int:
+        """WR to RD in a rank. ``WL + tDQSS + BL + tWTR``."""
+        t = self.timing
+        return t.WL + self.extra.write + t.BL + (t.WTR_L if same_group else t.WTR_S)
+
+    @property
+    def read_to_precharge(self) -> int:
+        """RD to PRE. ``tRTP`` and the column command's second half."""
+        return self.timing.RTP + self.extra.precharge
+
+    @property
+    def write_to_precharge(self) -> int:
+        """WR to PRE. ``WL + tDQSS + BL + tWR`` and the column command's second half."""
+        t = self.timing
+        return t.WL + self.extra.write + t.BL + t.WR + self.extra.precharge
+
+    @property
+    def read_done(self) -> int:
+        """RD to the last bit of its data. ``RL + tDQSCK + BL`` from the command's last clock."""
+        t = self.timing
+        return t.RL + t.DQSCK + t.BL + self.command.column - 1
+
+    @property
+    def rank_switch(self) -> int:
+        """Column to column of another rank: a burst and the switch."""
+        return self.timing.BL + self.timing.RTRS
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A named channel: a timing set and so many devices in lockstep."""
+
+    name: str
+    timing: TimingSet
+    devices: int
+
+    @property
+    def width(self) -> int:
+        """Data pins."""
+        return self.timing.device.width * self.devices
+
+    @property
+    def line(self) -> int:
+        """Bytes of a burst over all devices."""
+        return self.width * self.timing.device.burst // 8
+
+    @property
+    def peak(self) -> int:
+        """Bytes per second on the pins."""
+        return round(self.line * PS_PER_S / (self.timing.timing.BL * self.timing.clock))
+
+    @property
+    def row_lines(self) -> int:
+        """Lines of an open row over all devices."""
+        return self.timing.device.row * self.devices // self.line
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of all ranks."""
+        d = self.timing.device
+        return d.row * self.devices * d.rows * d.banks * d.ranks
+
+    @property
+    def latency(self) -> Ps:
+        """Activate, read and data on an idle channel."""
+        return (self.timing.timing.RCD + self.timing.read_done) * self.timing.clock
+
+    def mapping(self, text: str | None = None) -> Mapping:
+        """The set's own address mapping, or another one; it must cover exactly this channel's lines."""
+        d = self.timing.device
+        need = {"co": self.row_lines, "ro": d.rows, "ra": d.ranks, "bg": d.groups, "ba": d.banks // d.groups}
+        return Mapping.parse(text or self.timing.mapping, {k: n.bit_length() - 1 for k, n in need.items()})
+
+
+def timing_names() -> tuple[str, ...]:
+    """Names of all timing sets, sorted."""
+    return tuple(sorted(p.stem for p in _FOLDER.glob("*.yaml")))
+
+
+def channel(name: str, place: Place | None = None) -> Channel:
+    """The channel called ``name``, such as ``LPDDR4X-3200x64``; :class:`HardwareError` says what there is."""
+    match = re.fullmatch(r"(.+)x([1-9]\d{0,3})", name)
+    known = timing_names()
+    if not match or match[1] not in known:
+        stem = match[1] if match else name
+        example = f"write it with its width, such as {known[0]}x64; " if not match else ""
+        raise HardwareError(f"unknown DRAM channel '{name}'", place=place, do=example + did_you_mean(stem, known))
+    timing = _read(match[1])
+    devices, rest = divmod(int(match[2]), timing.device.width)
+    if rest or devices & (devices - 1) or not devices:
+        do = f"write x{timing.device.width} times a power of two, such as {match[1]}x{timing.device.width * 4}"
+        raise HardwareError(f"'{name}': its devices are {timing.device.width} bit wide", place=place, do=do)
+    return Channel(name, timing, devices)
+
+
+def _read(stem: str) -> TimingSet:
+    document = read_document(_FOLDER / f"{stem}.yaml", error=HardwareError)
+    try:
+        return TypeAdapter(TimingSet).validate_json(json.dumps(document.data))
+    except ValidationError as failure:
+        problems: list[Problem] = []
+        for e in failure.errors():
+            path: tuple[Any, ...] = e["loc"]
+            problems.append(Problem(f"{'.'.join(map(str, path))}: {e['msg']}", document.where(*path)))
+        raise HardwareError(problems) from None
