@@ -12,7 +12,7 @@ Refresh waits for the requests whose rows were opened for them, closes the rank'
 Arrays and their columns are named by the constants below; :mod:`bpusim.dram.bank.model` fills them.
 
 NOTE: ``advance`` is one long function with its state in locals, and helpers take plain arrays: reading arrays out of a
-tuple inside the loop costs ten times as much, and a division per bank twice.
+tuple inside the loop, or calling a function with many arrays, costs more than all it does.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _IDLE = 7
 
 # Configuration (one int64 row).
 (RCD, RPPB, RPAB, RAS, RC, RRD_S, RRD_L, FAW, CCD_S, CCD_L, RANK, RD_WR, WR_RD_S, WR_RD_L, RD_PRE, WR_PRE, DONE, REFI,
- RFCAB, RFCPB, BUSY_ACT, BUSY_COL, BUSY_PRE, BUSY_REF, BANKS, GROUPS, RANKS, READS, WRITES, HIGH, LOW, CAP, AGE, FIFO, CLOSED,
- REFRESH, STRICT, PIECES, XORS, BURST, RANK_WR_RD) = range(41)  # fmt: skip
+ RFCAB, RFCPB, BUSY_ACT, BUSY_COL, BUSY_PRE, BUSY_REF, BANKS, GROUPS, RANKS, READS, WRITES, HIGH, LOW, CAP, AGE, FIFO,
+ CLOSED, REFRESH, STRICT, PIECES, XORS, BURST, RANK_WR_RD) = range(41)  # fmt: skip
 CONFIG = 41
 
 # What a master asks for (int64 columns): a pattern of lines, its window, its pace.
@@ -101,7 +101,7 @@ def _mix(x):
     return x ^ (x >> np.uint64(31))
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def fetch(m, c, masters, segments, pieces, xors, progress):
     """The next line of master ``m``: its bank, row, and whether it is written."""
     i = progress[m, INDEX]
@@ -149,7 +149,7 @@ def fetch(m, c, masters, segments, pieces, xors, progress):
     progress[m, NEXT_WRITE] = write
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _next_hit(x, wanted, row, after):
     """The first request from ``x`` on, in its bank's line, that wants the open row."""
     while x >= 0 and row[x] != wanted:
@@ -194,6 +194,12 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
     due = 0
     for r in range(ranks):
         due += refresh_due[r]
+    always = special or c[CLOSED]
+    # NOTE: the best command stays best while only data returns, and a new request can only add one for its own bank:
+    # all banks are looked at again after a command, a change of queue, or a refresh that falls due.
+    low_bank, high_bank, fresh = 0, total, True
+    when, key, command, target = NEVER, NEVER, -1, -1
+    refresh_next = NEVER
     done = -2
     while done == -2:
         # The next injection: one request a clock, masters polled in turn (or in order, for a strict channel).
@@ -219,23 +225,25 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
         # Which queue is served.
         if writing:
             if n_write == 0 or (n_write < low and n_read > 0):
-                writing = 0
+                writing, fresh = 0, True
         elif n_write > high or (n_read == 0 and n_write > 0):
-            writing = 1
+            writing, fresh = 1, True
         q = writing
         base = now if now > free_cmd else free_cmd
-        when, key, command, target = NEVER, NEVER, -1, -1
-        # Refresh: becoming due is an event of its own.
-        refresh_next = NEVER
-        for r in range(ranks):
-            if refresh_due[r]:
-                continue
-            if refresh_at[r] <= now:
-                refresh_due[r] = 1
-                due += 1
-            elif refresh_at[r] < refresh_next:
-                refresh_next = refresh_at[r]
-        if due:
+        if fresh or always or refresh_next <= now:
+            when, key, command, target = NEVER, NEVER, -1, -1
+            low_bank, high_bank, fresh = 0, total, True
+            # Refresh: becoming due is an event of its own.
+            refresh_next = NEVER
+            for r in range(ranks):
+                if refresh_due[r]:
+                    continue
+                if refresh_at[r] <= now:
+                    refresh_due[r] = 1
+                    due += 1
+                elif refresh_at[r] < refresh_next:
+                    refresh_next = refresh_at[r]
+        if due and fresh:
             for r in range(ranks):
                 if not refresh_due[r]:
                     continue
@@ -262,7 +270,7 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
                     oldest, only = e_seq[h], h
             if only >= 0 and not c[FIFO] and base - e_accepted[only] < c[AGE]:
                 only = -1
-        for b in range(total):
+        for b in range(low_bank, high_bank):
             h = head[q, b]
             x = opened_for[b]
             if h < 0 and x < 0:
@@ -327,6 +335,7 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
                     t = pre_ready[b] if pre_ready[b] > base else base
                     if t < when:
                         when, key, command, target = t, NEVER, _IDLE, b
+        low_bank, high_bank, fresh = 0, 0, False
         # What comes first?
         if when > refresh_next and data > refresh_next and inject > refresh_next and refresh_next < until:
             now = refresh_next
@@ -383,6 +392,7 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
             tail[w, b] = e
             if hit[w, b] < 0 and open_row[b] == e_row[e]:
                 hit[w, b] = e
+            low_bank, high_bank = b, b + 1
             if masters[m, PACE] > 0:
                 progress[m, READY] = max(progress[m, READY], inject) + masters[m, PACE]
             progress[m, INDEX] += 1
@@ -395,7 +405,7 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
         elif when >= until or when == NEVER:
             break
         elif command <= WR:
-            now = when
+            now, fresh = when, True
             e, w = target, command
             b = e_bank[e]
             part = part_of[b]
@@ -448,7 +458,7 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
                 free_r += 1
                 n_read -= 1
         elif command == ACT:
-            now = when
+            now, fresh = when, True
             e = target
             b = e_bank[e]
             r, part = rank_of[b], part_of[b]
@@ -466,7 +476,7 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
             hit[0, b] = _next_hit(head[0, b], open_row[b], e_row, after)
             hit[1, b] = _next_hit(head[1, b], open_row[b], e_row, after)
         elif command in (REF, REFB):
-            now = when
+            now, fresh = when, True
             r = target
             b0 = r * banks + (refresh_bank[r] if per_bank else 0)
             b1 = b0 + (1 if per_bank else banks)
@@ -481,7 +491,7 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
             v[REFRESHES] += 1
             free_cmd = when + c[BUSY_REF]
         else:  # a precharge: of a bank for a request, for refresh, of an idle row, or of all banks of a rank
-            now = when
+            now, fresh = when, True
             b0 = target if command == _IDLE else target * banks
             if command == PRE:
                 b0 = target * banks + refresh_bank[target] if key == -NEVER else e_bank[target]
