@@ -1,4 +1,4 @@
-"""The command line: arguments in, calls to the library, errors out. Nothing else."""
+"""The main commands: run, validate, schema, compile, sweep."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from bpusim.cli.dram import dram
 from bpusim.errors import BpusimError
 
 __all__ = ["main"]
@@ -216,3 +217,6 @@ def sweep(scenario: Path, varied: Sequence[str], measure: Sequence[str]) -> None
     out.writerow([*vary, *measure])
     for row in rows(scenario, vary, measure):
         out.writerow(row.values())
+
+
+main.add_command(dram)
