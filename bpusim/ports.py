@@ -101,7 +101,12 @@ class Port(Protocol):
 
     @property
     def rate_alone(self) -> float:
-        """The highest rate in B/s that this port can ever be given."""
+        """B/s with the channel to itself."""
+        ...
+
+    @property
+    def rate_max(self) -> float:
+        """A rate in B/s that this port never exceeds, not for a moment."""
         ...
 
     @property

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import simpy
 
 from bpusim.cores import BpuCore, HostCluster
-from bpusim.dram import FlowChannel, FlowPort, arbiter, dram_preset
+from bpusim.dram import FlowChannel, arbiter, dram_preset
 from bpusim.errors import BpusimError, HardwareError, Problem, ScenarioError, SimulationError, TraceError
 from bpusim.hardware import DmaSpec, MachineSpec
 from bpusim.metrics import (
@@ -28,12 +28,16 @@ from bpusim.metrics import (
     Result,
     RunWarning,
 )
+from bpusim.ports import BufferKind, Port
 from bpusim.runtime import CoreQueue, Executor, Fifo, MemoryMap, Need, PlacedModel, RuntimeOptions, lay_out, place
 from bpusim.scenario import ChatSpec, Scenario, load_scenario
 from bpusim.thermal import ClockDomain
 from bpusim.trace import Trace, load_trace
 from bpusim.units import Ps, format_quantity
 from bpusim.workload import ChatStream, FrameStream
+
+if TYPE_CHECKING:
+    from bpusim.dram.bank.channel import BankChannel
 
 __all__ = ["System", "simulate"]
 
@@ -58,7 +62,7 @@ class System:
     scenario: Scenario
     env: CountingEnvironment
     recorder: Recorder
-    channel: FlowChannel
+    channel: FlowChannel | BankChannel
     cores: Sequence[BpuCore]
     executor: Executor
     streams: Mapping[str, ChatStream | FrameStream]
@@ -77,12 +81,18 @@ class System:
         _check_streams(scenario, models)
         env = CountingEnvironment(initial_time=0)
         recorder = Recorder()
-        channel = _channel(env, scenario, recorder)
+        channel = (
+            _bank_channel(env, scenario, recorder, models, memory)
+            if scenario.engine.dram == "bank"
+            else _channel(env, scenario, recorder)
+        )
         cores = []
         for name in machine.cores.names:
             port = _port(channel, name, machine.cores.dma, machine)
             cores.append(BpuCore(env, name, machine.cores, ClockDomain(name, machine.cores.clock), port, recorder))
-        host = HostCluster(env, machine.host, _port(channel, "cpu", machine.host.dma, machine), recorder)
+        host = HostCluster(
+            env, machine.host, _port(channel, "cpu", machine.host.dma, machine, machine.host.cores), recorder
+        )
         options = RuntimeOptions(
             scenario.host.logging == "per_op", scenario.host.memory_pool == "on", scenario.host.submit == "async"
         )
@@ -330,9 +340,46 @@ def _channel(env: simpy.Environment, scenario: Scenario, recorder: Recorder) -> 
     return FlowChannel(env, preset.sustained, arbiter(dram.arbitration), recorder, dram.order or ())
 
 
-def _port(channel: FlowChannel, name: str, dma: DmaSpec, machine: MachineSpec) -> FlowPort:
-    latency = dma.latency + dram_preset(machine.dram.preset).latency
-    return channel.port(name, dma.window, latency, dma.port)
+def _bank_channel(
+    env: simpy.Environment,
+    scenario: Scenario,
+    recorder: Recorder,
+    models: Mapping[str, PlacedModel],
+    memory: MemoryMap,
+) -> BankChannel:
+    from bpusim.dram.bank.channel import BankChannel
+    from bpusim.dram.bank.model import Controller
+    from bpusim.dram.timing import channel
+
+    dram = scenario.machine.dram
+    found = channel(dram.preset, scenario.where("machine", "dram", "preset"))
+    if dram.arbitration not in ("proportional", "strict"):
+        place = scenario.where("machine", "dram", "arbitration")
+        raise ScenarioError(f"{dram.arbitration} arbitration is not modelled at bank fidelity yet", place=place)
+    regions: dict[str, dict[BufferKind, tuple[int, int]]] = {}
+    spare = (memory.usable, max(dram.capacity - memory.usable, 1 << 26))
+    for i, name in enumerate((*scenario.machine.cores.names, "cpu")):
+        mine = [m for m, placed in models.items() if any(core == i for core, _ in placed.parts)]
+
+        def stretch(part: str, mine: list[str] = mine) -> tuple[int, int]:
+            found = [r for r in memory.regions if r.name in {f"{m}.{part}" for m in mine}]
+            low = min((r.base for r in found), default=spare[0])
+            return (low, max(r.base + r.bytes for r in found) - low) if found else spare
+
+        regions[name] = {
+            "weights": stretch("weights"),
+            "kv": stretch("kv"),
+            "spill": stretch("workspace"),
+            "io": stretch("workspace"),
+        }
+    return BankChannel(env, found, recorder, Controller(strict=dram.arbitration == "strict"), regions)
+
+
+def _port(channel: FlowChannel | BankChannel, name: str, dma: DmaSpec, machine: MachineSpec, slots: int = 1) -> Port:
+    """A port; ``slots`` transfers of it may be under way at a time."""
+    if isinstance(channel, FlowChannel):
+        return channel.port(name, dma.window, dma.latency + dram_preset(machine.dram.preset).latency, dma.port)
+    return channel.port(name, dma.window, dma.latency, dma.port, slots)
 
 
 def _stream(name: str, spec: Any, models: Mapping[str, PlacedModel]) -> ChatStream | FrameStream:

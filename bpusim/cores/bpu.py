@@ -151,7 +151,7 @@ class _CallRun:
             self._wait(int(self._computed[dep]) - now)
             return
         port = self.core.port
-        self._stop = i + run_length(times, i, self._computed, now, port.rate_alone)
+        self._stop = i + run_length(times, i, self._computed, now, port.rate_max)
         port.start(self.call.items(i, self._stop), then=self._arrived)
 
     def _arrived(self, flow: Flow) -> None:

@@ -129,7 +129,7 @@ class FlowPort:
     Flows of one port at the same time (two CPU cores) have a window each and share the port's limit evenly.
     """
 
-    __slots__ = ("channel", "latency", "limit", "name", "rate_alone", "window")
+    __slots__ = ("channel", "latency", "limit", "name", "rate_alone", "rate_max", "window")
 
     def __init__(self, channel: FlowChannel, name: str, window: int, latency: Ps, limit: int) -> None:
         self.channel = channel
@@ -138,6 +138,7 @@ class FlowPort:
         self.latency = latency
         self.limit = float(limit)
         self.rate_alone = min(float(limit), window * PS_PER_S / latency, channel.capacity)
+        self.rate_max = self.rate_alone
 
     def start(
         self, parts: TransferList, *, limit: float | None = None, then: Callable[[Flow], None] | None = None

@@ -193,7 +193,10 @@ class HostOptions(_Section):
 class EngineOptions(_Section):
     """Settings of the simulator, not of what is simulated."""
 
-    dram: Literal["flow"] = Field("flow", description="Fidelity of the DRAM channel")
+    dram: Literal["flow", "bank"] = Field(
+        "flow",
+        description="Fidelity of the DRAM channel: fluid shares, or every bank and command (thousands of times slower)",
+    )
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random draws")
 
 

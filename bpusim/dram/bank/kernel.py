@@ -37,18 +37,18 @@ _IDLE = 7
 CONFIG = 41
 
 # What a master asks for (int64 columns): a pattern of lines, its window, its pace.
-KIND, BASE, REGION, CHUNK, PITCH, WRITE, COUNT, WINDOW, GAP, BACKGROUND, SEED, PACE = range(12)
-MASTER = 12
+KIND, BASE, REGION, CHUNK, PITCH, WRITE, COUNT, WINDOW, GAP, BACKGROUND, SEED, PACE, PATH = range(13)
+MASTER = 13
 SEQ, RANDOM, STRIDE, COPY, LIST = range(5)
 
 # How far a master is (int64 columns).
-INDEX, OUT, READY, SERVED, LAST, NEXT_BANK, NEXT_ROW, NEXT_WRITE, SEGMENT, OFFSET, ACCEPTED = range(11)
-PROGRESS = 11
+INDEX, OUT, READY, SERVED, LAST, NEXT_BANK, NEXT_ROW, NEXT_WRITE, SEGMENT, OFFSET, HEAD, TAIL = range(12)
+PROGRESS = 12
 
 # Scalars of the run.
-(NOW, INJECT, FREE_CMD, SEQUENCE, TURN, WRITING, N_READ, N_WRITE, FREE_R, FREE_W, HEAD, TAIL, HITS, SERVED_ALL,
- REFRESHES, LOGGED, ACTIVATES, FORE) = range(18)  # fmt: skip
-SCALARS = 18
+(NOW, INJECT, FREE_CMD, SEQUENCE, TURN, WRITING, N_READ, N_WRITE, FREE_R, FREE_W, HITS, SERVED_ALL, REFRESHES, LOGGED,
+ ACTIVATES, FORE) = range(16)  # fmt: skip
+SCALARS = 16
 
 COLUMNS = ("time", "command", "rank", "bank", "row", "request")
 
@@ -88,7 +88,6 @@ class State(NamedTuple):
     rank_of: NDArray[np.int64]
     part_of: NDArray[np.int64]
     return_at: NDArray[np.int64]
-    return_master: NDArray[np.int64]
     return_accepted: NDArray[np.int64]
 
 
@@ -182,12 +181,16 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
     act_ready, col_ready, pre_ready = st.act_ready, st.col_ready, st.pre_ready
     read_ok, write_ok, rrd_ok, faw, faw_at = st.read_ok, st.write_ok, st.rrd_ok, st.faw, st.faw_at
     refresh_at, refresh_due, refresh_bank = st.refresh_at, st.refresh_due, st.refresh_bank
-    return_at, return_master, return_accepted = st.return_at, st.return_master, st.return_accepted
+    return_at, return_accepted = st.return_at, st.return_accepted
     rank_of, part_of = st.rank_of, st.part_of
     now, injected, free_cmd, sequence, turn = v[NOW], v[INJECT], v[FREE_CMD], v[SEQUENCE], v[TURN]
     writing, n_read, n_write, free_r, free_w = v[WRITING], v[N_READ], v[N_WRITE], v[FREE_R], v[FREE_W]
-    first_return, last_return, logged = v[HEAD], v[TAIL], v[LOGGED]
-    nm, ring, buckets = masters.shape[0], return_at.shape[0], latency.shape[1]
+    logged = v[LOGGED]
+    nm, ring, buckets = masters.shape[0], return_at.shape[1], latency.shape[1]
+    data, giver = NEVER, -1  # the next read to come back, and to whom
+    for m in range(nm):
+        if progress[m, HEAD] != progress[m, TAIL] and return_at[m, progress[m, HEAD]] < data:
+            data, giver = return_at[m, progress[m, HEAD]], m
     banks, groups, ranks, reads = c[BANKS], c[GROUPS], c[RANKS], c[READS]
     total, high, low, cap, special = banks * ranks, c[HIGH], c[LOW], c[CAP], c[FIFO] or c[AGE]
     per_bank = c[REFRESH] == 2
@@ -221,7 +224,6 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
             m += 1
             if m == nm:
                 m = 0
-        data = return_at[first_return] if first_return != last_return else NEVER
         # Which queue is served.
         if writing:
             if n_write == 0 or (n_write < low and n_read > 0):
@@ -343,20 +345,22 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
         if data <= when and data <= inject:
             if data >= until:
                 break
-            now = data
-            m = return_master[first_return]
-            wait = data - return_accepted[first_return]
+            now, m = data, giver
+            at = progress[m, HEAD]
+            wait = data - return_accepted[m, at]
             latency[m, 0] += wait
             latency[m, 1] += 1
             latency[m, 2 + (wait if wait < buckets - 3 else buckets - 3)] += 1
-            first_return += 1
-            if first_return == ring:
-                first_return = 0
+            progress[m, HEAD] = at + 1 if at + 1 < ring else 0
+            data = NEVER
+            for i in range(nm):
+                if progress[i, HEAD] != progress[i, TAIL] and return_at[i, progress[i, HEAD]] < data:
+                    data, giver = return_at[i, progress[i, HEAD]], i
             progress[m, OUT] -= 1
             progress[m, SERVED] += 1
-            progress[m, LAST] = data
+            progress[m, LAST] = now
             if masters[m, GAP] >= 0:
-                progress[m, READY] = data + masters[m, GAP]
+                progress[m, READY] = now + masters[m, GAP]
             if progress[m, SERVED] == masters[m, COUNT] and not masters[m, BACKGROUND]:
                 v[FORE] -= 1
                 if stop_at_end or v[FORE] == 0:
@@ -448,12 +452,13 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
                 n_write -= 1
             else:
                 pre_ready[b] = max(pre_ready[b], when + c[RD_PRE])
-                return_at[last_return] = when + c[DONE]
-                return_master[last_return] = e_master[e]
-                return_accepted[last_return] = e_accepted[e]
-                last_return += 1
-                if last_return == ring:
-                    last_return = 0
+                m = e_master[e]
+                at = progress[m, TAIL]
+                t = when + c[DONE] + masters[m, PATH]
+                return_at[m, at], return_accepted[m, at] = t, e_accepted[e]
+                progress[m, TAIL] = at + 1 if at + 1 < ring else 0
+                if t < data:
+                    data, giver = t, m
                 free[free_r] = e
                 free_r += 1
                 n_read -= 1
@@ -507,5 +512,5 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
     v[NOW] = until if done == -2 and until < NEVER and until > now else now
     v[INJECT], v[FREE_CMD], v[SEQUENCE], v[TURN] = injected, free_cmd, sequence, turn
     v[WRITING], v[N_READ], v[N_WRITE], v[FREE_R], v[FREE_W] = writing, n_read, n_write, free_r, free_w
-    v[HEAD], v[TAIL], v[LOGGED] = first_return, last_return, logged
+    v[LOGGED] = logged
     return -1 if done == -2 else done

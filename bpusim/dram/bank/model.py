@@ -42,10 +42,11 @@ class Controller:
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    """A stream of requests. Addresses, regions, chunks and pitches are bytes; ``out`` counts lines in flight.
+    """A stream of requests. Addresses, regions, chunks, pitches are bytes; ``out`` counts lines in flight.
 
-    ``gap``: clocks from a completion to the next request (-1: none); ``pace``: clocks between requests. ``background``
-    masters do not keep the run alive. ``segments`` (kind ``list``): (first line, lines, is a write).
+    ``gap``: clocks from a completion to the next request (-1: none); ``pace``: clocks between requests; ``path``:
+    clocks from the channel's data to the master (its outstanding place is free only then). ``background`` masters do
+    not keep the run alive. ``segments`` (kind ``list``): (first line, lines, is a write).
     """
 
     kind: Literal["seq", "rand", "stride", "copy", "list"] = "seq"
@@ -60,6 +61,7 @@ class Master:
     background: bool = False
     seed: int = 1
     pace: int = 0
+    path: int = 0
     segments: tuple[tuple[int, int, bool], ...] = ()
 
 
@@ -127,6 +129,8 @@ class BankRun:
         self.state = _fresh(self._config, self._masters)
         self.log: NDArray[np.int64] = np.zeros((log, len(k.COLUMNS)), dtype=np.int64)
         at = 0
+        self._at = [0] * len(masters)
+        self._rows: list[list[tuple[int, int, bool]]] = [[] for _ in masters]
         for i, m in enumerate(masters):
             self.state.progress[i, k.SEGMENT] = at
             at += len(m.segments)
@@ -143,6 +147,31 @@ class BankRun:
         return int(
             k.advance(until, stop_at_end, self._config, self._masters, self._segments, *self._map, self.state, self.log)
         )
+
+    def served(self, master: int) -> int:
+        """Lines master number ``master`` has got so far."""
+        return int(self.state.progress[master, k.SERVED])
+
+    def start(self, master: int, segments: Sequence[tuple[int, int, bool]], at: int) -> int:
+        """Give an idle ``list`` master more to do from clock ``at`` on; returns the lines it had got before."""
+        pr = self.state.progress[master]
+        room = len(self._segments) // len(self._masters)
+        if len(segments) > room:
+            room = 2 * len(segments)
+            self._segments = np.zeros((room * len(self._masters), 3), dtype=np.int64)
+            self._rows = [self._rows[m] if m < len(self._rows) else [] for m in range(len(self._masters))]
+            for m, rows in enumerate(self._rows):
+                if rows and m != master:
+                    self.state.progress[m, k.SEGMENT] += m * room - self._at[m]
+                    self._segments[m * room : m * room + len(rows)] = rows
+            self._at = [m * room for m in range(len(self._masters))]
+        self._rows[master] = list(segments)
+        self._segments[self._at[master] : self._at[master] + len(segments)] = segments
+        pr[k.SEGMENT], pr[k.OFFSET], pr[k.READY] = self._at[master], 0, max(at, self.now)
+        before = int(pr[k.SERVED])
+        self._masters[master, k.COUNT] = before + sum(n for _, n, _ in segments)
+        k.fetch(master, self._config, self._masters, self._segments, *self._map, self.state.progress)
+        return before
 
     def result(self) -> RunResult:
         """What has come of it so far."""
@@ -169,6 +198,7 @@ def _row(m: Master, line: int) -> list[int]:
     row[k.CHUNK], row[k.PITCH] = max(m.chunk // line, 1), max(m.pitch // line, 1)
     row[k.WRITE], row[k.COUNT], row[k.WINDOW], row[k.GAP] = m.write, m.count, m.out, m.gap
     row[k.BACKGROUND], row[k.SEED], row[k.PACE] = int(m.background), m.seed, m.pace
+    row[k.PATH] = m.path
     return row
 
 
@@ -221,7 +251,7 @@ def _fresh(c: NDArray[np.int64], masters: NDArray[np.int64]) -> k.State:
     scalars = zeros(k.SCALARS)
     scalars[k.FREE_R], scalars[k.FREE_W] = c[k.READS], c[k.WRITES]
     scalars[k.FORE] = int((masters[:, k.BACKGROUND] == 0).sum())
-    returns = int(max(masters[:, k.WINDOW].sum(), 0)) + int(c[k.READS]) + 64
+    returns = int(masters[:, k.WINDOW].max(initial=0)) + 2
     if c[k.REFRESH]:
         period = int(c[k.REFI]) // (banks if c[k.REFRESH] == 2 else 1)
         refresh = np.array([period + r * period // ranks for r in range(ranks)], dtype=np.int64)
@@ -259,9 +289,8 @@ def _fresh(c: NDArray[np.int64], masters: NDArray[np.int64]) -> k.State:
         refresh_bank=zeros(ranks),
         rank_of=np.repeat(np.arange(ranks, dtype=np.int64), banks),
         part_of=np.arange(total, dtype=np.int64) // (banks // groups),
-        return_at=zeros(returns),
-        return_master=zeros(returns),
-        return_accepted=zeros(returns),
+        return_at=zeros(nm, returns),
+        return_accepted=zeros(nm, returns),
     )
 
 
