@@ -128,8 +128,14 @@ class System:
         return (stream.requests if isinstance(stream, ChatStream) else stream.count) is not None
 
     def _idle_cores(self) -> list[RunWarning]:
+        asked = {s.model.name for s in self.streams.values()}
         used = {core for m in self.models.values() for core, _ in m.parts}
-        return [
+        unused = [
+            RunWarning("unused-model", f"no stream uses model '{name}'; it takes memory and its cores wait for nothing")
+            for name in self.models
+            if name not in asked
+        ]
+        return unused + [
             RunWarning(
                 "idle-core",
                 f"core {c.name} has no model and stays idle; give a model cores: {c.name}, or split one over both",
@@ -147,8 +153,8 @@ class System:
         for name, s in self.streams.items():
             if isinstance(s, ChatStream):
                 phases = {
-                    "prefill": self._phase(name, "prefill", s.record.ttft_total, peak),
-                    "decode": self._phase(name, "decode", sum(s.record.gaps), peak),
+                    "prefill": self._phase(name, "prefill", s.record.phase_time("prefill", elapsed), peak),
+                    "decode": self._phase(name, "decode", s.record.phase_time("decode", elapsed), peak),
                 }
                 streams[name] = ChatStats.of(s.record, elapsed, phases)
                 requests.extend(s.record.requests)
@@ -226,12 +232,13 @@ def _load_traces(scenario: Scenario) -> dict[str, Trace]:
             command = (
                 traces[name].header.command or f"bpusim compile MODEL --machine {scenario.machine.name} -o {path.name}"
             )
+            command = command.replace(f"-o {path.name}", f"-o {path}")
             changes = "".join(f" --set 'machine.cores.{k}={_yaml(v)}'" for k, v in differs.items())
             problems.append(
                 Problem(
                     f"the trace of model '{name}' is compiled for another core: {what}",
                     scenario.where("models", name, "trace"),
-                    f"compile it for this machine: {command}{changes}",
+                    f"compile it for this machine, where its source is: {command}{changes}",
                 )
             )
     if problems:

@@ -123,7 +123,7 @@ def schema() -> None:
     show_default=True,
     help="Type of activations on the array.",
 )
-@click.option("--chunk", default=256, show_default=True, help="Tokens of a prefill chunk.")
+@click.option("--chunk", type=int, help="Tokens of a prefill chunk; 256, or the context if shorter.")
 @click.option("--context", type=int, help="Cache entries a sequence may have; the model's limit by default.")
 @click.option("--last-logit", is_flag=True, help="Compute logits for the last row of a prefill chunk only.")
 @click.option("--fallback-op", "fallback_ops", multiple=True, metavar="TYPE", help="Run ops of this type on the CPU.")
@@ -146,7 +146,7 @@ def compile(
     name: str | None,
     quant: str,
     activations: str,
-    chunk: int,
+    chunk: int | None,
     context: int | None,
     last_logit: bool,
     fallback_ops: Sequence[str],
@@ -204,6 +204,7 @@ def compile(
 def sweep(scenario: Path, varied: Sequence[str], measure: Sequence[str]) -> None:
     """Run SCENARIO at every point of a grid; one CSV row a point."""
     import csv
+    import re
 
     from bpusim.study import sweep as rows
 
@@ -212,7 +213,7 @@ def sweep(scenario: Path, varied: Sequence[str], measure: Sequence[str]) -> None
         path, equals, values = text.partition("=")
         if not equals or not path or not values:
             raise click.UsageError(f"'{text}' varies nothing; write --vary path=value,value")
-        vary[path] = [v.strip() for v in values.split(",")]
+        vary[path] = [v.strip() for v in re.split(r",(?![^\[{]*[\]}])", values)]  # not inside [..] or {..}
     out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow([*vary, *measure])
     for row in rows(scenario, vary, measure):

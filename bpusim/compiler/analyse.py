@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 import onnx
 
@@ -17,6 +18,41 @@ from bpusim.errors import CompileError, Place, Problem
 __all__ = ["Analysis", "Draft", "analyse"]
 
 MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, AssertionError, AttributeError)
+_WIDE = 4096
+"""A stored matrix of more elements is no table of constants: the op multiplies by it."""
+_DENSE = {
+    "MatMulInteger",
+    "QLinearMatMul",
+    "ConvInteger",
+    "QLinearConv",
+    "ConvTranspose",
+    "DeformConv",
+    "Einsum",
+    "Attention",
+    "MultiHeadAttention",
+    "QAttention",
+    "PackedAttention",
+    "PackedMultiHeadAttention",
+    "DecoderMaskedMultiHeadAttention",
+    "SparseAttention",
+    "FusedConv",
+    "FusedMatMul",
+    "FusedGemm",
+    "QGemm",
+    "MatMulFpQ4",
+    "MatMulBnb4",
+    "LSTM",
+    "GRU",
+    "RNN",
+    "MoE",
+    "QMoE",
+    "DFT",
+    "STFT",
+    "If",
+    "Loop",
+    "Scan",
+}
+"""Ops that do far more than touch each element once."""
 _BOOKKEEPING_INPUTS = ("attention_mask", "position_ids")
 
 
@@ -182,10 +218,21 @@ def _without_rule(
             problems.append(Problem(what, place, "run shape inference on the file, or remove the op"))
             return False
         made[o] = Value(tuple(b for b in bound if b is not None), dtype, storage=o)
+    stored = [v for v in inputs if v is not None and v.weight is not None]
+    wide = any(len(v.dims) > 1 and prod(out.stored[v.weight].dims) > _WIDE for v in stored if v.weight)
+    nested = any(isinstance(a, onnx.AttributeProto) for a in node.attrs.values())
+    if node.type in _DENSE or wide or nested:
+        what = f"{node}: no cost rule for {name}, whose work does not follow from the sizes of its results"
+        problems.append(
+            Problem(what, place, "replace it by ops that have one (a MatMul, a Conv), or cut it off with --until")
+        )
+        return False
     activations = [v for v in inputs if v is not None and not v.static]
     elements = sum((v.elements for v in [*activations, *made.values()]), as_expr(0))
     out.values.update(made)
-    cost = Cost(vec=[VecWork({"mul": 1, "add": 1}, elements)])
+    context = Context(node, inputs, out.stored, 1, graph.file)
+    weights = [use for v in stored for use in context.operand(v, "other")]
+    cost = Cost(vec=[VecWork({"mul": 1, "add": 1}, elements)], weights=weights)
     why = "no cost rule: priced as a multiply and an add per element"
     out.drafts.append(_draft(node, inputs, made, cost, True, why))
     return True

@@ -12,7 +12,7 @@ from bpusim.compiler.dims import KV, TOKENS, as_expr
 from bpusim.compiler.graph import Graph, load_graph, read_model
 from bpusim.compiler.lower import Lowered, fuse, lower
 from bpusim.compiler.quant import PLANS, Plan, WeightUse
-from bpusim.compiler.target import Target
+from bpusim.compiler.target import SMALLEST_SCRATCHPAD, Target
 from bpusim.errors import CompileError, Place, did_you_mean
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.spec import ActivationType
@@ -20,6 +20,7 @@ from bpusim.trace import Header, Op, Tensor, Trace
 
 __all__ = ["Options", "compile_graph", "compile_llm_config", "compile_model"]
 
+_CHUNK = 256
 _STEPS = {"sequence_length", "past_sequence_length", "total_sequence_length"}
 
 
@@ -29,7 +30,7 @@ class Options:
 
     quant: str = "keep"
     activation: ActivationType = "int16"
-    chunk: int = 256
+    chunk: int | None = None
     context: int | None = None
     last_logit: bool = False
     fallback_ops: frozenset[str] = frozenset()
@@ -65,12 +66,16 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
         raise CompileError(
             f"the target has no rate for {options.activation} activations", do="it has: " + ", ".join(core.mac.rate)
         )
+    if core.scratchpad < SMALLEST_SCRATCHPAD:
+        what = f"a scratchpad of {core.scratchpad} B; tiles of a quarter of it would be smaller than a weight tile"
+        raise CompileError(what, do=f"give it {SMALLEST_SCRATCHPAD} B or more")
     if options.outputs:
         graph = graph.until(options.outputs)
     _check_bindings(graph, options)
     llm = _is_llm(graph)
     given = {k: as_expr(v) for k, v in options.bind.items()}
-    chunk = options.chunk if llm else 0
+    context = _context(graph, options) if llm else 0
+    chunk = _chunk(options, context) if llm else 0
     phases: dict[str, tuple[Analysis, Lowered]] = {}
     for name, tokens in (("prefill", TOKENS), ("decode", as_expr(1))) if llm else (("frame", as_expr(1)),):
         batch = {
@@ -111,7 +116,7 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
         command=options.command,
         cores="any" if options.cores is None else options.cores,
         quant=plan.describe(options.activation, _kv_bits(first)),
-        context=_context(first, options, graph) if llm else 0,
+        context=context,
         chunk=chunk,
         kv_bytes_per_token=lowered.kv_bytes_per_token,
         layers=_layers(lowered) if llm else 0,
@@ -138,7 +143,7 @@ def _check_bindings(graph: Graph, options: Options) -> None:
             raise CompileError(
                 f"the model has no size called '{name}'", place=Place(graph.file), do=did_you_mean(name, sorted(known))
             )
-    if options.chunk < 1:
+    if options.chunk is not None and options.chunk < 1:
         raise CompileError(f"a chunk of {options.chunk} tokens", do="give one or more")
     if options.context is not None and options.context < 1:
         raise CompileError(f"a context of {options.context} tokens", do="give one or more")
@@ -227,21 +232,29 @@ def _kv_bits(analysis: Analysis) -> int:
     return ELEMENT_BITS[analysis.kv_dtype]
 
 
-def _context(analysis: Analysis, options: Options, graph: Graph) -> int:
+def _context(graph: Graph, options: Options) -> int:
     """Cache entries a sequence may have: as asked, at most the rows of the RoPE table."""
-    tables = [u.rows for d in analysis.drafts for u in d.cost.resident]
+    place = Place(graph.file)
+    caches = [n for n in graph.nodes if n.type == "GroupQueryAttention" and n.attrs.get("do_rotary", 0)]
+    tables = {graph.stored[n.inputs[7]].dims[0] for n in caches if len(n.inputs) > 7 and n.inputs[7] in graph.stored}
     limit = min(tables, default=0)
     if options.context is None:
         if not limit:
-            raise CompileError(
-                "the model does not state its context limit", place=Place(graph.file), do="give it: --context 4096"
-            )
+            raise CompileError("the model does not state its context limit", place=place, do="give it: --context 4096")
         return limit
     if limit and options.context > limit:
-        raise CompileError(
-            f"a context of {options.context} exceeds the {limit} rows of the RoPE table", place=Place(graph.file)
-        )
+        raise CompileError(f"a context of {options.context} exceeds the {limit} rows of the RoPE table", place=place)
     return options.context
+
+
+def _chunk(options: Options, context: int) -> int:
+    """Tokens of a prefill step: as asked, else 256, or the whole context if that is shorter."""
+    if options.chunk is None:
+        return min(_CHUNK, context)
+    if options.chunk > context:
+        what = f"a chunk of {options.chunk} tokens exceeds the context of {context}"
+        raise CompileError(what, do="lower --chunk, or raise --context")
+    return options.chunk
 
 
 def _vocab(analysis: Analysis) -> int:

@@ -28,7 +28,7 @@ class CompileJob:
     name: str | None
     quant: str
     activations: str
-    chunk: int
+    chunk: int | None
     context: int | None
     last_logit: bool
     fallback_ops: tuple[str, ...]
@@ -130,6 +130,10 @@ class CompileJob:
         return shlex.join([*words, "-o", self.out.name])
 
 
+def _macs(n: int) -> str:
+    return f"{n / 1e9:.3f} GMAC" if n >= 10**7 else f"{n} MAC"
+
+
 def report_text(trace: Trace, out: Path) -> str:
     """What was compiled, what it takes, and what was left to the CPU or costs nothing, and why."""
     h, report = trace.header, trace.header.report
@@ -142,7 +146,7 @@ def report_text(trace: Trace, out: Path) -> str:
         moved = sum(program.traffic().values())
         calls = len(program.calls)
         what = f"{tokens} token{'s' * (tokens > 1)}, " if phase.tokens else ""
-        what += f"{program.macs / 1e9:.3f} GMAC, {format_quantity(moved, 'size')} DRAM, {calls} call{'s' * (calls > 1)}"
+        what += f"{_macs(program.macs)}, {format_quantity(moved, 'size')} DRAM, {calls} call{'s' * (calls > 1)}"
         lines.append(f"  {name}: {what}")
     if h.kv_bytes_per_token:
         lines.append(f"  KV cache: {h.kv_bytes_per_token} B a token, context {h.context} tokens")

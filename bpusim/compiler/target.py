@@ -16,6 +16,11 @@ TILES_PER_SCRATCHPAD = 4
 """The DMA fetches reads in pieces of at most a quarter of the scratchpad: enough to overlap, few to issue."""
 
 
+LARGEST_TILE = 1 << 20
+"""Larger pieces would make the first of a call late and overlap nothing more."""
+SMALLEST_SCRATCHPAD = 16 << 10
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A core as the compiler sees it, with the activation type and the chunk that padded costs assume."""
@@ -73,7 +78,7 @@ class Target:
 
     def tiles(self, read: Expr) -> Expr:
         """DMA tiles for ``read`` bytes: its fixed part and the part that grows with the cache are cut apart."""
-        piece = self.core.scratchpad // TILES_PER_SCRATCHPAD
+        piece = min(self.core.scratchpad // TILES_PER_SCRATCHPAD, LARGEST_TILE)
         fixed = -(-read.terms.get("1", 0) // piece)
         grows = read.terms.get("kv", 0)
         if not grows:

@@ -19,27 +19,19 @@ __all__ = ["HostCluster", "HostTraffic"]
 
 @dataclass(frozen=True, slots=True)
 class HostTraffic:
-    """Bytes that host work reads and writes: a :class:`bpusim.ports.TransferList`."""
+    """Bytes that host work moves, by (buffer kind, is a write): a :class:`bpusim.ports.TransferList`."""
 
     buffer: str
-    kind: BufferKind
-    read: int
-    write: int = 0
+    moved: Mapping[tuple[BufferKind, bool], int]
 
     @property
     def bytes(self) -> int:
-        """Both ways together."""
-        return self.read + self.write
-
-    def totals(self) -> Mapping[tuple[BufferKind, bool], int]:
-        """Bytes by (buffer kind, is a write)."""
-        return {(self.kind, w): n for w, n in ((False, self.read), (True, self.write)) if n}
+        """All together."""
+        return sum(self.moved.values())
 
     def __iter__(self) -> Iterator[Transfer]:
-        if self.read:
-            yield Transfer(self.buffer, 0, self.read, self.kind, False)
-        if self.write:
-            yield Transfer(self.buffer, 0, self.write, self.kind, True)
+        for (kind, write), n in self.moved.items():
+            yield Transfer(self.buffer, 0, n, kind, write)
 
 
 class HostCluster:
@@ -75,7 +67,7 @@ class HostCluster:
         if flow is not None and traffic is not None:
             if not flow.done.processed:
                 yield flow.done
-            self.observer.moved(self.port.name, traffic.totals(), self.env.now)  # type: ignore[arg-type]  # integer time
+            self.observer.moved(self.port.name, traffic.moved, self.env.now)  # type: ignore[arg-type]  # integer time
         if self._line:
             self._line.popleft().succeed()
         else:

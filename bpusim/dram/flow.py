@@ -6,7 +6,6 @@ the queue and ignored when it fires: SimPy cannot take an event back, and a chec
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from math import ceil
 
@@ -205,12 +204,7 @@ class FlowChannel:
             if self._observer.wants_rates:
                 self._observer.rates_changed(now, {})
             return
-        if len(flows) == 1:
-            rates = [min(flows[0].alone, self.capacity)]
-        else:
-            beside = Counter(f.port.name for f in flows)
-            demands = [min(f.alone, f.port.limit / beside[f.port.name]) for f in flows]
-            rates = self._share(demands, [float(f.port.window) for f in flows], self.capacity)
+        rates = [min(flows[0].alone, self.capacity)] if len(flows) == 1 else self._rates(flows)
         first: Ps | None = None
         for f, rate in zip(flows, rates, strict=True):
             f.take(rate, now)
@@ -227,6 +221,20 @@ class FlowChannel:
             timer = self.env.timeout(first - now)
             timer.callbacks.append(self._expired)
             self._timer = timer
+
+    def _rates(self, flows: list[Transmission]) -> list[float]:
+        """Shares among ports (a port asks for all its flows together), then among a port's own flows by demand."""
+        if len({f.port.name for f in flows}) == len(flows):
+            return self._share([f.alone for f in flows], [float(f.port.window) for f in flows], self.capacity)
+        ports: dict[str, list[Transmission]] = {}
+        for f in flows:
+            ports.setdefault(f.port.name, []).append(f)
+        wanted = [sum(f.alone for f in group) for group in ports.values()]
+        demands = [min(w, max(g[0].port.limit, g[0].alone)) for w, g in zip(wanted, ports.values(), strict=True)]
+        windows = [float(sum(f.port.window for f in group)) for group in ports.values()]
+        shares = self._share(demands, windows, self.capacity)
+        part = {name: r / w if w else 0.0 for name, r, w in zip(ports, shares, wanted, strict=True)}
+        return [f.alone * part[f.port.name] for f in flows]
 
     def _expired(self, timer: simpy.Event) -> None:
         if timer is not self._timer:

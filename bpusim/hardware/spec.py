@@ -169,6 +169,8 @@ class DramSpec:
             raise ValueError("usable exceeds capacity; lower usable or raise capacity")
         if self.arbitration == "strict" and not self.order:
             raise ValueError("strict arbitration needs an order; write order: [bpu0, bpu1]")
+        if self.order and len(set(self.order)) != len(self.order):
+            raise ValueError("order names a master twice; name each once, from the first served to the last")
         if self.arbitration != "strict" and self.order:
             raise ValueError(
                 f"order means nothing to {self.arbitration} arbitration; remove it or write arbitration: strict"

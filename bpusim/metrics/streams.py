@@ -43,6 +43,13 @@ class ChatRecord:
     first: Ledger = field(default_factory=Ledger)
     first_tokens: int = 0
     ttft_total: Ps = 0
+    open: tuple[str, Ps] | None = None
+    """The step in progress: its phase and when it began."""
+
+    def phase_time(self, phase: str, now: Ps) -> Ps:
+        """Time spent in ``prefill`` or ``decode`` up to ``now``, the step in progress included."""
+        done = self.ttft_total if phase == "prefill" else sum(self.gaps)
+        return done + (now - self.open[1] if self.open is not None and self.open[0] == phase else 0)
 
     @property
     def decode_tokens(self) -> int:

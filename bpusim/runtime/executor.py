@@ -33,10 +33,10 @@ class RuntimeOptions:
 
 @dataclass(slots=True)
 class Session:
-    """One stream's thread on the host. ``lead``: host time that was free while its last call ran."""
+    """One stream's thread on the host. ``ahead``: the work that prepares its next call, on a CPU core of its own."""
 
     stream: str
-    lead: Ps = 0
+    ahead: simpy.Process | None = None
 
 
 class Executor:
@@ -64,27 +64,46 @@ class Executor:
         ledger.add(cause, self.now() - begin - queued)
 
     def step(
-        self, session: Session, model: PlacedModel, phase: str, kv: int, tokens: int, ledger: Ledger
+        self,
+        session: Session,
+        model: PlacedModel,
+        phase: str,
+        kv: int,
+        tokens: int,
+        ledger: Ledger,
+        *,
+        more: bool = False,
     ) -> Generator[simpy.Event, Any, None]:
-        """One pass over a phase of ``model``: a prefill chunk, a decode step, or a frame."""
+        """One pass over a phase of ``model``: a prefill chunk, a decode step, or a frame.
+
+        ``more``: another step is sure to follow, so that an asynchronous runtime prepares its first call meanwhile.
+        """
+        programs = [model.bind(part, phase, kv, tokens) for part in range(len(model.parts))]
+        first = self._preparation(programs[0].calls[0]) if more and programs[0].calls else 0
         for part, (core, _) in enumerate(model.parts):
-            program = model.bind(part, phase, kv, tokens)
-            last_part = part == len(model.parts) - 1
-            for k, segment in enumerate(program.segments):
-                after_cpu = k > 0 and isinstance(program.segments[k - 1], CpuWork)
-                before_cpu = k + 1 < len(program.segments) and isinstance(program.segments[k + 1], CpuWork)
+            segments = programs[part].segments
+            calls = [k for k, s in enumerate(segments) if isinstance(s, CallProgram)]
+            for k, segment in enumerate(segments):
                 if isinstance(segment, CpuWork):
                     yield from self._fallback(segment, ledger)
                     continue
-                enters = "fallback" if after_cpu else "handover" if part and not k else "dispatch"
-                leaves = (
-                    "fallback"
-                    if before_cpu
-                    else "handover"
-                    if not last_part and k == len(program.segments) - 1
-                    else "dispatch"
-                )
-                yield from self._call(session, self.queues[core], segment, phase, enters, leaves, ledger)
+                last = k == calls[-1]
+                hands_over = last and part < len(model.parts) - 1
+                after_cpu = k > 0 and isinstance(segments[k - 1], CpuWork)
+                before_cpu = k + 1 < len(segments) and isinstance(segments[k + 1], CpuWork)
+                enters = "fallback" if after_cpu else "handover" if part and k == calls[0] else "dispatch"
+                leaves = "fallback" if before_cpu else "handover" if hands_over else "dispatch"
+                upcoming = 0 if hands_over else first
+                if not last:
+                    follower = segments[calls[calls.index(k) + 1]]
+                    upcoming = self._preparation(follower) if isinstance(follower, CallProgram) else 0
+                yield from self._call(session, self.queues[core], segment, phase, enters, leaves, upcoming, ledger)
+
+    def _preparation(self, call: CallProgram) -> Ps:
+        """Host work before the doorbell of ``call``: descriptors, and the cache addresses of every layer."""
+        spec = self.host.spec
+        layers = int((call.writes[_KV] > 0).sum())
+        return max(spec.dispatch - spec.doorbell, 0) + layers * spec.dispatch_per_layer
 
     def _call(
         self,
@@ -94,24 +113,30 @@ class Executor:
         phase: str,
         enters: str,
         leaves: str,
+        upcoming: Ps,
         ledger: Ledger,
     ) -> Generator[simpy.Event, Any, None]:
-        """Submit one call and wait for its interrupt."""
+        """Submit one call and wait for its interrupt; prepare the ``upcoming`` one meanwhile, if submit is async."""
         spec = self.host.spec
         if not self.options.memory_pool:
             own = sum(b.startswith("io:") for op in call.ops for b in (*op.read, *op.write))
             yield from self.on_host(own * spec.allocate_per_tensor, "host", ledger)
-        layers = int((call.writes[_KV] > 0).sum())
-        prepare = max(spec.dispatch - spec.doorbell, 0) + layers * spec.dispatch_per_layer
-        if self.options.async_submit and enters != "handover":
-            prepare = max(prepare - session.lead, 0)
-        yield from self.on_host(spec.doorbell + prepare, enters, ledger)
+        if session.ahead is None:
+            yield from self.on_host(self._preparation(call), enters, ledger)
+        elif not session.ahead.processed:
+            begin = self.now()
+            yield session.ahead
+            ledger.add(enters, self.now() - begin)
+        session.ahead = None
+        yield from self.on_host(spec.doorbell, enters, ledger)
         submitted = self.now()
-        result: CallResult = yield queue.submit(call, session.stream, phase)
+        done = queue.submit(call, session.stream, phase)
+        if self.options.async_submit and upcoming:
+            session.ahead = self.env.process(self.host.work(upcoming))
+        result: CallResult = yield done
         ledger.add("queueing", result.start - submitted)
         for cause in ("compute", "dispatch", "dram", "scratchpad", "contention"):
             ledger.add(cause, getattr(result, cause))
-        session.lead = self.now() - submitted
         shared = int(call.writes[_IO].sum())
         yield from self.on_host(spec.interrupt + self.host.cache_ps(shared), leaves, ledger)
         if self.options.log_ops:
@@ -122,8 +147,9 @@ class Executor:
         spec = self.host.spec
         if not self.options.memory_pool:
             yield from self.on_host(work.tensors * spec.allocate_per_tensor, "host", ledger)
-        moved = work.read + work.write
-        traffic = HostTraffic(f"spill:{work.op_id}", "spill", work.read, work.write)
-        yield from self.on_host(self.host.cache_ps(moved) + self.host.fallback_ps(work), "fallback", ledger, traffic)
+        traffic = HostTraffic(f"spill:{work.op_id}", work.moved)
+        yield from self.on_host(
+            self.host.cache_ps(traffic.bytes) + self.host.fallback_ps(work), "fallback", ledger, traffic
+        )
         if self.options.log_ops:
             yield from self.on_host(spec.log_per_op, "host", ledger)

@@ -195,9 +195,9 @@ class EngineOptions(_Section):
 
     dram: Literal["flow", "bank"] = Field(
         "flow",
-        description="Fidelity of the DRAM channel: fluid shares, or every bank and command (thousands of times slower)",
+        description="Fidelity of the DRAM channel: fluid shares (flow), or every bank and command (bank, much slower)",
     )
-    seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random draws")
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random draws; nothing draws yet")
 
 
 class RunOptions(_Section):

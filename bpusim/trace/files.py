@@ -215,9 +215,35 @@ class _Reader:
                     self.fail("there is text after the last line", line=self.line + 1)
                 if not phases:
                     self.fail("the trace has no phase")
-                return Trace(header, tuple(self.tensors.values()), phases, self.file)
+                trace = Trace(header, tuple(self.tensors.values()), phases, self.file)
+                self.consistent(trace)
+                return trace
             else:
                 self.unknown(row, "a tensor, a phase, or the end of the trace")
+
+    def consistent(self, trace: Trace) -> None:
+        """What the header and the tensors say must be what the ops say."""
+        h = trace.header
+        for phase in trace.phases.values():
+            for item in phase.items:
+                if not isinstance(item, Repeat):
+                    continue
+                for name in {b[2:] for op in item.body for b in op.read if b.startswith("w:")}:
+                    if "{i" in name and self.tensors[name].count != item.count:
+                        what = f"phase '{phase.name}' repeats {item.count} times"
+                        self.fail(f"{what} what reads tensor '{name}', of which there are {self.tensors[name].count}")
+        if h.chunk and "prefill" in trace.phases and trace.phases["prefill"].tokens != h.chunk:
+            self.fail(f"the header has a chunk of {h.chunk}, phase 'prefill' one of {trace.phases['prefill'].tokens}")
+        if "decode" not in trace.phases or not h.kv_bytes_per_token:
+            return
+        layers, written = 0, 0
+        for item in trace.phases["decode"].items:
+            body, count = (item.body, item.count) if isinstance(item, Repeat) else ((item,), 1)
+            layers += count * sum("kv" in op.write for op in body)
+            written += count * sum(sum(op.write.get("kv", ())) for op in body)
+        if (layers, written) != (h.layers, h.kv_bytes_per_token):
+            what = f"{h.layers} layers and {h.kv_bytes_per_token} B of cache a token"
+            self.fail(f"the header has {what}, phase 'decode' writes {written} B in {layers} layers")
 
     def header(self, row: dict[str, Any]) -> Header:
         version = row.get("bpusim_trace")

@@ -143,8 +143,8 @@ class CpuWork:
     op_id: str
     type: str
     elements: Mapping[str, int]
-    read: int
-    write: int
+    moved: Mapping[tuple[BufferKind, bool], int]
+    """DRAM bytes by (buffer kind, is a write)."""
     tensors: int
 
 
@@ -238,8 +238,13 @@ class PhaseTable:
         elements = {c: _dot(v, at) for c, v in op.vec.items()}
         if bound[3]:
             elements["mac"] = int(bound[3])
-        read, write = bound[_NF : _NF + _NK].sum(), bound[_NF + _NK :].sum()
-        return CpuWork(op.id, op.type, elements, int(read), int(write), op.tensors)
+        moved = {
+            (kind, side == 1): int(bound[_NF + side * _NK + i])
+            for side in (0, 1)
+            for i, kind in enumerate(BUFFER_KINDS)
+            if bound[_NF + side * _NK + i]
+        }
+        return CpuWork(op.id, op.type, elements, moved, op.tensors)
 
     def _call(self, t: _Template, at: list[int], bound: Ints) -> CallProgram:
         fields, reads, writes = bound[:_NF], bound[_NF : _NF + _NK], bound[_NF + _NK :]

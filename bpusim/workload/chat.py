@@ -46,13 +46,14 @@ class ChatStream:
     def _request(self, executor: Executor, session: Session, index: int) -> Generator[simpy.Event, Any, None]:
         spec, record = executor.host.spec, self.record
         arrived = executor.now()
-        session.lead = 0  # nobody could prepare for a request that had not come
+        record.open = ("prefill", arrived)
         ledger = Ledger()
         yield from executor.on_host(spec.per_request + self.prompt * spec.tokenize_per_token, "host", ledger)
         chunk = self.model.trace.phase("prefill").tokens or self.prompt
         for done in range(0, self.prompt, chunk):
             tokens = min(chunk, self.prompt - done)
-            yield from executor.step(session, self.model, "prefill", done, tokens, ledger)
+            more = done + tokens < self.prompt or self.output > 1
+            yield from executor.step(session, self.model, "prefill", done, tokens, ledger, more=more)
         yield from self._sample(executor, ledger)
         first = executor.now()
         ledger.close(first - arrived)
@@ -62,18 +63,21 @@ class ChatStream:
         record.tokens += 1
         for n in range(self.output - 1):
             begin = executor.now()
+            record.open = ("decode", begin)
             ledger = Ledger()
-            yield from executor.step(session, self.model, "decode", self.prompt + n, 1, ledger)
+            more = n + 2 < self.output  # nobody can prepare for a request that has not come
+            yield from executor.step(session, self.model, "decode", self.prompt + n, 1, ledger, more=more)
             yield from self._sample(executor, ledger)
             gap = executor.now() - begin
             ledger.close(gap)
             record.decode.take(ledger)
             record.gaps.append(gap)
             record.tokens += 1
+        record.open = None
         record.requests.append(RequestRow(self.name, index, self.prompt, self.output, arrived, first, executor.now()))
 
     def _sample(self, executor: Executor, ledger: Ledger) -> Generator[simpy.Event, Any, None]:
         """Read a row of logits, pick a token, send it out."""
         spec, vocab = executor.host.spec, self.model.trace.header.vocab
-        traffic = HostTraffic("io:logits", "io", vocab * _LOGIT_BYTES)
+        traffic = HostTraffic("io:logits", {("io", False): vocab * _LOGIT_BYTES})
         yield from executor.on_host(vocab * spec.sample_per_entry + spec.per_token, "host", ledger, traffic)

@@ -100,7 +100,6 @@ class FrameStream:
                 yield self._wake
             frame = self._line.popleft()
             frame.ledger.add("queueing", executor.now() - frame.queued)
-            session.lead = 0  # its buffers were not there to prepare for
             yield from executor.on_host(executor.host.spec.per_frame, "host", frame.ledger)
             yield from executor.step(session, self.model, "frame", 0, 1, frame.ledger)
             executor.env.process(self._leave(executor, frame))
