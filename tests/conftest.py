@@ -90,14 +90,17 @@ class Bench:
         return PlacedModel("m", trace, parts or ((0, trace),), context)
 
     def steps(self, model: PlacedModel, n: int = 1, session: Session | None = None) -> list[tuple[int, dict[str, int]]]:
-        """Frames one after another: (when each was done, its causes in ns); causes sum to the elapsed time."""
+        """Frames one after another: (when each was done, its causes in ns); causes sum to the elapsed time.
+
+        Each but the last is told that another follows.
+        """
         session = session or Session("s")
         out: list[tuple[int, dict[str, int]]] = []
 
         def user() -> Any:
-            for _ in range(n):
+            for k in range(n):
                 begin, ledger = self.executor.now(), Ledger()
-                yield from self.executor.step(session, model, "frame", 0, 1, ledger)
+                yield from self.executor.step(session, model, "frame", 0, 1, ledger, more=k + 1 < n)
                 assert sum(ledger.spent.values()) == self.executor.now() - begin
                 out.append((self.executor.now() // NS, {c: v // NS for c, v in ledger.spent.items() if v}))
 

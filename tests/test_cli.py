@@ -502,6 +502,13 @@ def test_an_idle_core_is_a_warning_that_names_the_fix(desk: Desk) -> None:
     assert "cores: bpu1" in text
 
 
+def test_a_model_that_no_stream_uses_is_a_warning(desk: Desk) -> None:
+    desk.change("models:\n", "models:\n  spare: {trace: small.trace, cores: bpu1}\n")
+    assert _warnings(desk) == {
+        "unused-model": "no stream uses model 'spare'; it takes memory and its cores wait for nothing"
+    }
+
+
 def test_two_busy_cores_are_no_warning(desk: Desk) -> None:
     desk.change("cores: bpu0", "cores: [bpu0, bpu1], split: even")
     assert _warnings(desk) == {}

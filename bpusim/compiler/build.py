@@ -16,7 +16,7 @@ from bpusim.compiler.target import SMALLEST_SCRATCHPAD, Target
 from bpusim.errors import CompileError, Place, did_you_mean
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.spec import ActivationType
-from bpusim.trace import Header, Op, Tensor, Trace
+from bpusim.trace import Header, Tensor, Trace
 
 __all__ = ["Options", "compile_graph", "compile_llm_config", "compile_model"]
 
@@ -119,7 +119,7 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
         context=context,
         chunk=chunk,
         kv_bytes_per_token=lowered.kv_bytes_per_token,
-        layers=_layers(lowered) if llm else 0,
+        layers=lowered.phase.cache()[0] if llm else 0,
         vocab=_vocab(first) if llm else 0,
         workspace=max(low.workspace for _, low in phases.values()),
         report=_report(phases),
@@ -215,15 +215,6 @@ def _tensors(plan: Plan, phases: list[Lowered]) -> tuple[Tensor, ...]:
             Tensor(label, plan.bytes(use), len(names), use.role, shared if use.role in ("head", "embedding") else ())
         )
     return tuple(out)
-
-
-def _layers(lowered: Lowered) -> int:
-    """Passes that write the cache."""
-    count = 0
-    for item in lowered.phase.items:
-        body = (item,) if isinstance(item, Op) else item.body
-        count += sum("kv" in op.write for op in body) * (1 if isinstance(item, Op) else item.count)
-    return count
 
 
 def _kv_bits(analysis: Analysis) -> int:

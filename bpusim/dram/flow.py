@@ -12,28 +12,17 @@ from math import ceil
 import simpy
 
 from bpusim.dram.arbitration import Share
+from bpusim.dram.ending import Ending
 from bpusim.ports import Flow, Observer, TransferList
 from bpusim.units import PS_PER_S, Ps
 
 __all__ = ["FlowChannel", "FlowPort", "Transmission"]
 
 
-class Transmission:
+class Transmission(Ending):
     """A transfer under way on a :class:`FlowChannel`: a :class:`bpusim.ports.Flow`."""
 
-    __slots__ = (
-        "_channel",
-        "_done",
-        "_history",
-        "_limit",
-        "_rate",
-        "_served",
-        "_since",
-        "_then",
-        "bytes",
-        "ended",
-        "port",
-    )
+    __slots__ = ("_channel", "_history", "_limit", "_rate", "_served", "_since", "bytes", "port")
 
     def __init__(
         self,
@@ -46,23 +35,12 @@ class Transmission:
         self._channel = channel
         self.port = port
         self.bytes = parts.bytes
-        self.ended = False
-        self._then = then
-        self._done: simpy.Event | None = None
+        super().__init__(channel.env, then)
         self._limit = limit
         self._rate = 0.0
         self._served = 0.0
         self._since: Ps = channel.env.now  # type: ignore[assignment]  # SimPy types time as float; ours is integer
         self._history: list[tuple[Ps, float, float, float]] = []
-
-    @property
-    def done(self) -> simpy.Event:
-        """Succeeds when the last byte has arrived. Made only for those who ask: cores use callbacks."""
-        if self._done is None:
-            self._done = simpy.Event(self._channel.env)
-            if self.ended:
-                self._done.succeed(self)
-        return self._done
 
     @property
     def history(self) -> Sequence[tuple[Ps, float, float, float]]:
@@ -115,11 +93,7 @@ class Transmission:
         """The last byte has arrived."""
         self._served, self._since = float(self.bytes), now
         self._history.append((now, float(self.bytes), 0.0, self.alone))
-        self.ended = True
-        if self._done is not None:
-            self._done.succeed(self)
-        if self._then is not None:
-            self._then(self)
+        self._end()
 
 
 class FlowPort:

@@ -121,14 +121,13 @@ class Executor:
         if not self.options.memory_pool:
             own = sum(b.startswith("io:") for op in call.ops for b in (*op.read, *op.write))
             yield from self.on_host(own * spec.allocate_per_tensor, "host", ledger)
-        if session.ahead is None:
-            yield from self.on_host(self._preparation(call), enters, ledger)
-        elif not session.ahead.processed:
+        prepare = 0 if session.ahead is not None else self._preparation(call)
+        if session.ahead is not None and not session.ahead.processed:
             begin = self.now()
             yield session.ahead
             ledger.add(enters, self.now() - begin)
         session.ahead = None
-        yield from self.on_host(spec.doorbell, enters, ledger)
+        yield from self.on_host(prepare + spec.doorbell, enters, ledger)
         submitted = self.now()
         done = queue.submit(call, session.stream, phase)
         if self.options.async_submit and upcoming:

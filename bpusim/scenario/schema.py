@@ -195,7 +195,7 @@ class EngineOptions(_Section):
 
     dram: Literal["flow", "bank"] = Field(
         "flow",
-        description="Fidelity of the DRAM channel: fluid shares (flow), or every bank and command (bank, much slower)",
+        description="DRAM channel as fluid shares (flow) or bank by bank (bank: slow)",
     )
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random draws; nothing draws yet")
 

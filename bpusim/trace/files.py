@@ -10,6 +10,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,23 +20,7 @@ from bpusim.trace.model import SCHEMA_VERSION, UNITS, Coefs, Header, Op, Phase, 
 
 __all__ = ["dump_trace", "load_trace", "save_trace"]
 
-_HEADER = {
-    "bpusim_trace",
-    "model",
-    "source",
-    "command",
-    "target",
-    "cores",
-    "quant",
-    "context",
-    "chunk",
-    "kv",
-    "kv_bytes_per_token",
-    "layers",
-    "vocab",
-    "workspace",
-    "report",
-}
+_HEADER = {"bpusim_trace", *(f.name for f in fields(Header))}
 _TENSOR = {"tensor", "bytes", "count", "role", "shared_by"}
 _PHASE = {"phase", "tokens", "basis"}
 _REPEAT = {"repeat", "name", "carry", "carry_tensors"}
@@ -65,21 +50,7 @@ def dump_trace(trace: Trace) -> Iterator[str]:
     h = trace.header
     head: dict[str, Any] = {"bpusim_trace": SCHEMA_VERSION, "model": h.model}
     plain = Header(model="", target={})
-    for key in (
-        "source",
-        "command",
-        "target",
-        "cores",
-        "quant",
-        "context",
-        "chunk",
-        "kv",
-        "kv_bytes_per_token",
-        "layers",
-        "vocab",
-        "workspace",
-        "report",
-    ):
+    for key in (f.name for f in fields(Header) if f.name != "model"):
         value = getattr(h, key)
         if value != getattr(plain, key) or key in ("target", "cores", "kv"):
             head[key] = value
@@ -234,16 +205,11 @@ class _Reader:
                         self.fail(f"{what} what reads tensor '{name}', of which there are {self.tensors[name].count}")
         if h.chunk and "prefill" in trace.phases and trace.phases["prefill"].tokens != h.chunk:
             self.fail(f"the header has a chunk of {h.chunk}, phase 'prefill' one of {trace.phases['prefill'].tokens}")
-        if "decode" not in trace.phases or not h.kv_bytes_per_token:
-            return
-        layers, written = 0, 0
-        for item in trace.phases["decode"].items:
-            body, count = (item.body, item.count) if isinstance(item, Repeat) else ((item,), 1)
-            layers += count * sum("kv" in op.write for op in body)
-            written += count * sum(sum(op.write.get("kv", ())) for op in body)
-        if (layers, written) != (h.layers, h.kv_bytes_per_token):
-            what = f"{h.layers} layers and {h.kv_bytes_per_token} B of cache a token"
-            self.fail(f"the header has {what}, phase 'decode' writes {written} B in {layers} layers")
+        if "decode" in trace.phases:
+            layers, written = trace.phases["decode"].cache()
+            if (layers, written) != (h.layers, h.kv_bytes_per_token):
+                what = f"{h.layers} layers and {h.kv_bytes_per_token} B of cache a token"
+                self.fail(f"the header has {what}, phase 'decode' writes {written} B in {layers} layers")
 
     def header(self, row: dict[str, Any]) -> Header:
         version = row.get("bpusim_trace")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bpusim.errors import TraceError
 from bpusim.ports import BufferKind
+from bpusim.trace.basis import values
 
 if TYPE_CHECKING:
     from bpusim.trace.program import PhaseTable, Program
@@ -85,6 +86,17 @@ class Phase:
                 yield from item.body
             else:
                 yield item
+
+    def cache(self) -> tuple[int, int]:
+        """(ops that write the KV cache, bytes they write for one token), repeats unrolled."""
+        layers, written = 0, 0
+        at = values(self.basis, kv=0, tokens=1)
+        for item in self.items:
+            body, count = (item.body, item.count) if isinstance(item, Repeat) else ((item,), 1)
+            layers += count * sum("kv" in op.write for op in body)
+            rows = [op.write["kv"] for op in body if "kv" in op.write]
+            written += count * sum(c * v for row in rows for c, v in zip(row, at, strict=False))
+        return layers, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +212,8 @@ class Trace:
                 for t in self.tensors
                 if f"w:{t.name}" in used
             )
-            kv = self.header.kv_bytes_per_token * layers // total
-            header = replace(self.header, model=f"{self.header.model}[{k}]", layers=layers, kv_bytes_per_token=kv)
+            deep, kv = phases["decode"].cache() if "decode" in phases else (layers, 0)
+            header = replace(self.header, model=f"{self.header.model}[{k}]", layers=deep, kv_bytes_per_token=kv)
             out.append(Trace(header, tensors, phases, self.file))
         return tuple(out)
 

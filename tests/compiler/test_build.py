@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from onnx import TensorProto, helper
 from bpusim.compiler import Options, compile_llm_config
 from bpusim.errors import CompileError
 from bpusim.hardware import CoreSpec
+from bpusim.scenario import load_machine
 from bpusim.trace import Trace
 
 Make = Callable[..., Any]
@@ -138,3 +140,53 @@ def test_a_batch_is_refused(config: Path, core: CoreSpec) -> None:
 def test_a_chunk_is_what_prefill_is_compiled_for(config: Path, core: CoreSpec) -> None:
     trace = compile_llm_config(config, core, Options(chunk=8))
     assert (trace.header.chunk, trace.phase("prefill").tokens) == (8, 8)
+
+
+@pytest.mark.parametrize(("context", "chunk"), [(1000, 256), (256, 256), (255, 255), (64, 64), (1, 1)])
+def test_a_chunk_nobody_gave_is_256_or_the_context(hand: Make, context: int, chunk: int) -> None:
+    trace = _words(hand, chunk=None, context=context)
+    assert (trace.header.chunk, trace.phase("prefill").tokens) == (chunk, chunk)
+
+
+@pytest.mark.parametrize("chunk", [65, 256])
+def test_a_chunk_longer_than_the_context_is_refused(hand: Make, chunk: int) -> None:
+    with pytest.raises(CompileError) as caught:
+        _words(hand, chunk=chunk, context=64)
+    assert str(caught.value) == (
+        f"error: a chunk of {chunk} tokens exceeds the context of 64; lower --chunk, or raise --context"
+    )
+
+
+def test_a_chunk_may_be_the_whole_context(hand: Make) -> None:
+    assert _words(hand, chunk=64, context=64).header.chunk == 64
+
+
+# --- the scratchpad cuts reads into tiles
+
+
+def _with_scratchpad(hand: Make, size: int, rows: int = 64) -> Trace:
+    model = hand([node("MatMul", ["x", "w"], ["y"])], {"x": [1, rows]}, ["y"], weights={"w": [rows, 1024]})
+    trace: Trace = replace(model, core=load_machine("bpu80", [f"machine.cores.scratchpad={size} B"]).cores).trace(
+        quant="int8"
+    )
+    return trace
+
+
+def test_a_scratchpad_too_small_for_tiles_is_refused(hand: Make) -> None:
+    with pytest.raises(CompileError) as caught:
+        _with_scratchpad(hand, 16383)
+    assert str(caught.value) == (
+        "error: a scratchpad of 16383 B; tiles of a quarter of it would be smaller than a weight tile; "
+        "give it 16384 B or more"
+    )
+    assert _with_scratchpad(hand, 16384)
+
+
+@pytest.mark.parametrize(("scratchpad", "tile"), [(1 << 20, 1 << 18), (4 << 20, 1 << 20), (64 << 20, 1 << 20)])
+def test_a_tile_is_a_quarter_of_the_scratchpad_but_no_more_than_a_mebibyte(
+    hand: Make, scratchpad: int, tile: int
+) -> None:
+    trace = _with_scratchpad(hand, scratchpad, rows=4096)
+    (op,) = trace.phase("frame").ops()
+    read = sum(n for (n,) in op.read.values())
+    assert op.tiles == (-(-read // tile),)

@@ -143,7 +143,7 @@ def test_a_cpu_op_splits_the_frame_into_calls(hand: Make) -> None:
 def test_a_cpu_op_reads_and_writes_dram_itself(hand: Make) -> None:
     trace = _trace(hand, _chain("Relu", "Exp", "Neg"), 10 * SIZE, fallback_ops=frozenset({"Exp"}))
     work = trace.bind("frame").segments[1]
-    assert (work.read, work.write) == (SIZE, SIZE)  # type: ignore[union-attr]
+    assert work.moved == {("spill", False): SIZE, ("spill", True): SIZE}  # type: ignore[union-attr]
 
 
 def test_a_cpu_op_converts_every_element_in_and_out(hand: Make) -> None:

@@ -540,6 +540,86 @@ def test_a_result_of_unknown_shape_does_not_hide_behind_what_follows(hand: Make)
         hand(nodes, {"x": [1, 3, 8, 8]}, ["y"], weights={"w": [4, 3, 3, 3]}).trace()
 
 
+def _stated(model: Any, **outputs: list[int]) -> Any:
+    """The model with the shapes of its outputs stated."""
+    for out in model.proto.graph.output:
+        out.CopyFrom(helper.make_tensor_value_info(out.name, TensorProto.FLOAT, outputs[out.name]))
+    return model
+
+
+def _no_rule(kind: str, op: str) -> str:
+    return (
+        f"hand.onnx: error: {op}: no cost rule for {kind}, whose work does not follow from the sizes of its results; "
+        "replace it by ops that have one (a MatMul, a Conv), or cut it off with --until"
+    )
+
+
+DENSE: dict[str, tuple[list[int], dict[str, Any]]] = {
+    "MatMulInteger": ([5, 8], {"more": {"z": [8, 3]}}),
+    "Einsum": ([5, 8], {"more": {"z": [8, 3]}, "equation": "ij,jk->ik"}),
+    "ConvTranspose": ([1, 2, 5, 5], {"weights": {"w": [2, 3, 3, 3]}}),
+    "DFT": ([1, 8, 1], {}),
+    "LSTM": ([4, 1, 8], {"weights": {"w": [1, 12, 8], "r": [1, 12, 3]}, "hidden_size": 3}),
+    "com.microsoft::QMoE": ([4, 8], {}),
+}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("kind", DENSE)
+def test_an_op_that_does_more_than_touch_its_elements_is_refused(hand: Make, kind: str, strict: bool) -> None:
+    """Priced by its elements it would be nearly free: a wrong number, not a rough one."""
+    x, how = DENSE[kind]
+    domain, _, name = kind.rpartition("::")
+    model = _stated(_one(hand, name, x, domain=domain, **how), y=[1, 2])
+    with pytest.raises(CompileError) as caught:
+        model.trace(strict=strict)
+    assert _no_rule(kind, f"{kind} 'y'") in str(caught.value)
+
+
+@pytest.mark.parametrize("rows", [64, 65])
+def test_an_op_without_a_rule_may_have_a_table_but_no_matrix(hand: Make, rows: int) -> None:
+    """4096 stored elements are a table of constants, more are multiplied by."""
+    model = _stated(_one(hand, "Fancy", [2, 64], domain="acme", weights={"w": [rows, 64]}), y=[2, 64])
+    if rows == 64:
+        assert model.trace().header.report["cpu_fallbacks"]["Fancy"]["count"] == 1
+        return
+    with pytest.raises(CompileError) as caught:
+        model.trace()
+    assert str(caught.value) == _no_rule("acme::Fancy", "acme::Fancy 'y'")
+
+
+def test_a_stored_vector_is_no_matrix(hand: Make) -> None:
+    model = _stated(_one(hand, "Fancy", [2, 5000], domain="acme", weights={"w": [5000]}), y=[2, 5000])
+    assert model.trace().header.report["cpu_fallbacks"]["Fancy"]["count"] == 1
+
+
+def test_an_op_without_a_rule_reads_its_stored_operands(hand: Make) -> None:
+    """Of 4 x 6 and 6 values of fp32; it touches the 12 elements in and 12 out as before."""
+    weights = {"w": [4, 6], "b": [6]}
+    trace = _stated(_one(hand, "Fancy", [2, 6], domain="acme", weights=weights), y=[2, 6]).trace()
+    (op,) = trace.phase("frame").ops()
+    assert {b: n for b, n in op.read.items() if b.startswith("w:")} == {"w:w": (4 * 6 * 4,), "w:b": (6 * 4,)}
+    assert (op.vec["mul"], op.vec["add"]) == ((24,), (24,))
+    (work,) = trace.bind("frame").segments
+    assert work.moved["weights", False] == 30 * 4  # type: ignore[union-attr]
+    assert trace.resident_bytes == 30 * 4
+
+
+def test_an_op_with_a_graph_inside_is_refused(hand: Make) -> None:
+    """Whatever it is called: what the inner graph does is not in the sizes of the results."""
+    value = helper.make_empty_tensor_value_info
+    inner = helper.make_graph([node("Relu", ["x"], ["i"])], "inner", [], [value("i")])
+    for kind, domain, keys in (
+        ("If", "", {"then_branch": inner, "else_branch": inner}),
+        ("Fancy", "acme", {"body": inner}),
+    ):
+        model = _stated(hand([node(kind, ["x"], ["y"], domain=domain, **keys)], {"x": [2, 3]}, ["y"]), y=[2, 3])
+        with pytest.raises(CompileError) as caught:
+            model.trace()
+        name = f"{domain}::{kind}" if domain else kind
+        assert str(caught.value) == _no_rule(name, f"{name} 'y'")
+
+
 def test_a_forced_fallback_is_listed_with_its_reason(hand: Make) -> None:
     trace = _one(hand, "Sigmoid", [10]).trace(fallback_ops=frozenset({"Sigmoid"}))
     assert trace.header.report["cpu_fallbacks"]["Sigmoid"]["why"] == "forced by --fallback-op"

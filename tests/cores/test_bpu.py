@@ -51,6 +51,10 @@ class FakePort:
     name: str = "bpu0"
     log: list[tuple[int, int]] = field(default_factory=list)
 
+    @property
+    def rate_max(self) -> float:
+        return max(self.rate_alone, *self.rates)
+
     def start(
         self, parts: TransferList, *, limit: float | None = None, then: Callable[[Flow], None] | None = None
     ) -> FakeFlow:

@@ -54,7 +54,7 @@ def host(env: simpy.Environment, recorder: Recorder) -> HostCluster:
 def worker(host: HostCluster, log: list[Any], name: str, duration: int, size: int = 0, start: int = 0) -> Iterator[Any]:
     """Logs (when done, name, time in line)."""
     yield host.env.timeout(start)
-    queued = yield from host.work(duration, HostTraffic("io:x", "io", size) if size else None)
+    queued = yield from host.work(duration, HostTraffic("io:x", {("io", False): size}) if size else None)
     log.append((host.env.now, name, queued))
 
 
@@ -130,7 +130,7 @@ def test_two_works_share_the_channel(host: HostCluster) -> None:
 
 
 def test_moved_bytes_are_told_to_the_observer(host: HostCluster, recorder: Recorder) -> None:
-    host.env.process(host.work(5, HostTraffic("spill:x", "spill", 100, 30)))
+    host.env.process(host.work(5, HostTraffic("spill:x", {("spill", False): 100, ("spill", True): 30})))
     host.env.run()
     assert recorder.moved_bytes == {"cpu": {("spill", False): 100, ("spill", True): 30}}
 
@@ -138,24 +138,26 @@ def test_moved_bytes_are_told_to_the_observer(host: HostCluster, recorder: Recor
 # Traffic
 
 
-def test_traffic_is_a_read_and_a_write() -> None:
-    assert list(HostTraffic("spill:x", "spill", 100, 30)) == [
+def test_traffic_is_a_transfer_of_each_kind_each_way() -> None:
+    traffic = HostTraffic("spill:x", {("spill", False): 100, ("kv", False): 7, ("spill", True): 30})
+    assert list(traffic) == [
         Transfer("spill:x", 0, 100, "spill", False),
+        Transfer("spill:x", 0, 7, "kv", False),
         Transfer("spill:x", 0, 30, "spill", True),
     ]
+    assert traffic.bytes == 137
 
 
-def test_traffic_of_one_way_is_one_transfer() -> None:
-    traffic = HostTraffic("io:x", "io", 0, 30)
-    assert [t.write for t in traffic] == [True]
-    assert (traffic.bytes, traffic.totals()) == (30, {("io", True): 30})
+def test_traffic_of_nothing_has_no_transfer() -> None:
+    traffic = HostTraffic("io:x", {})
+    assert (traffic.bytes, list(traffic)) == (0, [])
 
 
 # Costs
 
 
 def test_a_fallback_op_costs_its_entry_and_its_elements(host: HostCluster) -> None:
-    work = CpuWork("x", "Sigmoid", {"exp": 10, "add": 3, "mac": 7}, 0, 0, 0)
+    work = CpuWork("x", "Sigmoid", {"exp": 10, "add": 3, "mac": 7}, {}, 0)
     assert host.fallback_ps(work) == 500 * NS + (10 * 50 + 3 * 4 + 7 * 2) * NS
 
 

@@ -351,6 +351,67 @@ def test_the_channel_counts_finished_flows_and_those_under_way(env: Counting, lo
     assert ch.moved() == {"a": 100, "b": 300}
 
 
+# Several flows of one port
+
+
+def rates(*flows: Transmission) -> list[float]:
+    return [f.history[-1][2] / GB for f in flows]
+
+
+def test_a_port_never_exceeds_what_it_has_alone(env: Counting) -> None:
+    p = channel(env, 15 * GB).port("a", 8192, 479 * NS, 20 * GB)
+    assert p.rate_max == p.rate_alone
+
+
+def test_equal_is_equal_among_ports_not_flows(env: Counting) -> None:
+    ch = channel(env)
+    cpu, bpu = port(ch, "cpu"), port(ch, "bpu0")
+    flows = [p.start(Parts(1000)) for p in (cpu, bpu, cpu)]
+    assert rates(*flows) == [2.5, 5, 2.5]
+
+
+def test_a_port_shares_among_its_flows_by_what_they_ask(env: Counting) -> None:
+    ch = channel(env)
+    cpu, bpu = port(ch, "cpu", 8 * GB), port(ch, "bpu0")
+    flows = [cpu.start(Parts(1000), limit=2e9), cpu.start(Parts(1000)), bpu.start(Parts(1000))]
+    # cpu gets 5 of 10 for asking 2 and 8.
+    assert rates(*flows) == [1, 4, 5]
+
+
+def test_equal_gives_what_a_port_of_two_flows_leaves_to_the_other(env: Counting) -> None:
+    ch = channel(env)
+    cpu, bpu = port(ch, "cpu"), port(ch, "bpu0")
+    flows = [cpu.start(Parts(1000), limit=1e9), cpu.start(Parts(1000), limit=2e9), bpu.start(Parts(1000))]
+    assert rates(*flows) == [1, 2, 7]
+
+
+def test_two_flows_of_a_port_do_not_exceed_its_width(env: Counting) -> None:
+    cpu = port(channel(env), "cpu", 6 * GB)
+    assert rates(cpu.start(Parts(1000)), cpu.start(Parts(1000)))[1] == 3
+
+
+def test_strict_serves_all_flows_of_the_first_port_first(env: Counting) -> None:
+    ch = channel(env, policy="strict", order=["cpu", "bpu0"])
+    cpu, bpu = port(ch, "cpu", 6 * GB), port(ch, "bpu0")
+    flows = [bpu.start(Parts(1000)), cpu.start(Parts(1000)), cpu.start(Parts(1000))]
+    assert rates(*flows) == [4, 3, 3]
+
+
+def test_strict_leaves_all_flows_of_the_last_port_the_rest(env: Counting, log: list[Any]) -> None:
+    ch = channel(env, policy="strict", order=["bpu0", "cpu"])
+    cpu, bpu = port(ch, "cpu"), port(ch, "bpu0", 8 * GB)
+    for p, size in ((cpu, 100), (cpu, 100), (bpu, 400)):
+        env.process(mover(env, log, p, size))
+    env.run()
+    # 1 B/ns each beside 8 for 50 ns; then 5 each for their other 50 bytes.
+    assert log == [(50 * NS, "bpu0"), (60 * NS, "cpu"), (60 * NS, "cpu")]
+
+
+def test_flows_of_a_port_that_ask_nothing_get_nothing(env: Counting) -> None:
+    cpu = port(channel(env), "cpu")
+    assert rates(*[cpu.start(Parts(1000), limit=0.0) for _ in range(2)]) == [0, 0]
+
+
 # What an observer sees, and what it costs
 
 

@@ -90,9 +90,7 @@ def test_what_is_no_piece(piece: str) -> None:
 def test_every_bit_has_exactly_one_place(text: str, have: str) -> None:
     with pytest.raises(HardwareError) as caught:
         Mapping.parse(text, BITS)
-    assert str(caught.value) == (
-        f"error: address mapping '{text}': {have}; give every bit of the channel one place"
-    )
+    assert str(caught.value) == (f"error: address mapping '{text}': {have}; give every bit of the channel one place")
 
 
 def test_all_fields_that_are_wrong_are_told_at_once() -> None:

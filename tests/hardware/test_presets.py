@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from bpusim.errors import HardwareError, Place
-from bpusim.hardware import presets
+from bpusim.hardware import DramSpec, presets
 from bpusim.hardware.presets import machine_preset, preset_document, preset_names
 
 
@@ -65,3 +66,11 @@ def test_a_wrong_preset_file_is_a_hardware_error(tmp_path: Path, monkeypatch: py
     with pytest.raises(HardwareError) as caught:
         machine_preset("bad")
     assert f"{tmp_path}/bad.yaml:2:26: error: cores.clock: " in str(caught.value)
+
+
+@pytest.mark.parametrize("order", [["bpu0", "bpu0"], ["bpu1", "cpu", "bpu1"]])
+def test_an_order_names_a_master_once(order: list[str]) -> None:
+    keys = {"preset": "lpddr4x-4266-x32", "capacity": "8 GB", "usable": "5.5 GB", "arbitration": "strict"}
+    with pytest.raises(ValidationError, match="order names a master twice; name each once, from the first served to"):
+        DramSpec(**keys, order=order)
+    assert DramSpec(**keys, order=["bpu0", "cpu"]).order == ["bpu0", "cpu"]

@@ -41,10 +41,66 @@ def test_async_submit_prepares_the_next_call_while_one_runs(bench: Make) -> None
     assert end == 155 + 125
 
 
-def test_async_submit_saves_no_more_than_the_call_took(bench: Make) -> None:
+def test_async_submit_waits_for_a_preparation_that_is_not_done(bench: Make) -> None:
     b = bench()
-    _, (_, second) = b.steps(b.model(b.trace(b.op("a", 12))), 2)
-    assert second == {"dispatch": 10 + (30 - 12) + 15, "compute": 12}
+    (_, first), (end, second) = b.steps(b.model(b.trace(b.op("a", 12))), 2)
+    # Preparing takes 30 ns from the doorbell on: the call 12 of them, its interrupt 15, and 3 are left to wait for.
+    assert first == {"dispatch": 55, "compute": 12}
+    assert second == {"dispatch": 3 + 10 + 15, "compute": 12}
+    assert end == 67 + 40
+
+
+def test_preparing_takes_a_cpu_core(bench: Make) -> None:
+    b = bench(cpus=1)
+    (_, first), (_, second) = b.steps(b.model(b.trace(b.op("a", 12))), 2)
+    # The interrupt comes after 12 of the 30 ns that the only core prepares for.
+    assert first == {"dispatch": 55, "compute": 12, "queueing": 18}
+    assert second == {"dispatch": 10 + 15, "compute": 12}
+
+
+@pytest.mark.parametrize(("cpus", "queued"), [(1, 20), (2, 0)])
+def test_host_work_of_others_queues_behind_a_preparation(bench: Make, cpus: int, queued: int) -> None:
+    b, ledger = bench(cpus=cpus), Ledger()
+    b.env.process(b.executor.step(Session("s"), b.model(b.trace(b.op("a", 100))), "frame", 0, 1, Ledger(), more=True))
+
+    def other() -> Any:
+        yield b.env.timeout(50_000)  # the call is submitted at 40 ns, the next is ready at 70
+        yield from b.executor.on_host(10_000, "host", ledger)
+
+    b.env.run(until=b.env.process(other()))
+    assert (ledger.spent["queueing"], ledger.spent["host"]) == (queued * 1000, 10_000)
+
+
+def test_a_step_that_nothing_follows_prepares_nothing(bench: Make) -> None:
+    b, session = bench(), Session("s")
+    model = b.model(b.trace(b.op("a", 100)))
+    assert b.steps(model, 1, session) == [(155, {"dispatch": 55, "compute": 100})]
+    assert session.ahead is None
+    assert b.steps(model, 1, session) == [(310, {"dispatch": 55, "compute": 100})]
+
+
+def test_a_step_that_another_follows_leaves_it_prepared(bench: Make) -> None:
+    b, session = bench(), Session("s")
+    model, ledger = b.model(b.trace(b.op("a", 100))), Ledger()
+    b.env.run(until=b.env.process(b.executor.step(session, model, "frame", 0, 1, ledger, more=True)))
+    assert session.ahead is not None
+    assert session.ahead.processed
+    assert b.steps(model, 1, session) == [(280, {"dispatch": 10 + 15, "compute": 100})]
+    assert session.ahead is None
+
+
+def test_sync_submit_prepares_nothing_ahead(bench: Make) -> None:
+    b, session = bench(async_submit=False), Session("s")
+    model = b.model(b.trace(b.op("a", 100), b.op("x", unit="cpu"), b.op("b", 100)))
+    b.env.run(until=b.env.process(b.executor.step(session, model, "frame", 0, 1, Ledger(), more=True)))
+    assert session.ahead is None
+
+
+def test_the_calls_of_a_step_are_prepared_without_another_step(bench: Make) -> None:
+    b = bench(host_changes={"fallback_op": "1 ns", "interrupt": "1 ns"})
+    # The second call's preparation, 30 ns: the first call takes 10, its interrupt 1, the CPU op 1, and 18 are left.
+    spent = step(b, b.op("a", 10), b.op("x", unit="cpu"), b.op("b", 10))[1]
+    assert spent == {"dispatch": 40 + 1, "compute": 20, "fallback": 1 + 1 + 18 + 10}
 
 
 def test_sync_submit_prepares_each_call_after_the_last(bench: Make) -> None:
@@ -71,12 +127,6 @@ def test_what_the_host_will_read_is_flushed_behind_the_call(bench: Make) -> None
     b = bench()
     # 50 B at 100 ps a byte.
     assert step(b, b.op("a", 100, write={"io:o": (50,)}))[1] == {"dispatch": 40 + 15 + 5, "compute": 100, "dram": 6}
-
-
-def test_a_session_keeps_what_its_last_call_left_it(bench: Make) -> None:
-    b, session = bench(), Session("s")
-    b.steps(b.model(b.trace(b.op("a", 100))), 1, session)
-    assert session.lead == 100_000
 
 
 # Fallback
@@ -124,6 +174,16 @@ def test_a_pipeline_split_hands_over_by_interrupt_and_dispatch(bench: Make) -> N
     assert end == 55 + 200 + 12 + 60
 
 
+def test_the_second_part_of_a_split_is_not_prepared_ahead(bench: Make) -> None:
+    b = bench()
+    trace = b.trace(Repeat(2, "layers", (b.op("a", 100),), carry=(50,), carry_tensors=1))
+    first, last = trace.split(2)
+    (_, one), (_, two) = b.steps(b.model(trace, (0, first), (1, last)), 2)
+    # The hand-over is whole either way; what the last part's call overlaps is the next step's first.
+    assert one == {"dispatch": 40 + 15, "compute": 200, "dram": 6 + 6, "handover": 15 + 5 + 40}
+    assert two == one | {"dispatch": 10 + 15}
+
+
 def test_each_part_runs_on_its_core(bench: Make) -> None:
     b = bench()
     trace = b.trace(Repeat(3, "layers", (b.op("a", 100),)))
@@ -162,8 +222,18 @@ def test_a_pool_allocates_nothing(bench: Make) -> None:
 # Queueing
 
 
-@pytest.mark.parametrize("cpus", [1, 2])
-def test_a_busy_core_and_a_busy_cpu_are_queueing(bench: Make, cpus: int) -> None:
+@pytest.mark.parametrize(
+    ("cpus", "first", "second"),
+    [
+        # One CPU: both prepare (30 ns) before either rings the doorbell (10), so the first is 30 late, and the second
+        # is 30 in line to prepare, 10 to ring, and 90 for the core.
+        (1, (155, {"dispatch": 55, "compute": 100}), (255, {"queueing": 100})),
+        (2, (155, {"dispatch": 55, "compute": 100}), (255, {"queueing": 100})),
+    ],
+)
+def test_a_busy_core_and_a_busy_cpu_are_queueing(
+    bench: Make, cpus: int, first: tuple[int, dict[str, int]], second: tuple[int, dict[str, int]]
+) -> None:
     b = bench(cpus=cpus)
     model = b.model(b.trace(b.op("a", 100)))
     log: list[tuple[int, str, dict[str, int]]] = []
@@ -176,11 +246,8 @@ def test_a_busy_core_and_a_busy_cpu_are_queueing(bench: Make, cpus: int) -> None
     for name in ("first", "second"):
         b.env.process(user(name))
     b.env.run()
-    # The second waits 100 ns for the core; with one CPU, 40 of them in line for that.
-    assert log == [
-        (155, "first", {"dispatch": 55, "compute": 100}),
-        (255, "second", {"dispatch": 55, "compute": 100, "queueing": 100}),
-    ]
+    own = {"dispatch": 55, "compute": 100}
+    assert log == [(first[0], "first", first[1]), (second[0], "second", own | second[1])]
 
 
 def test_host_work_of_no_time_has_no_cause(bench: Make) -> None:
@@ -224,9 +291,9 @@ def test_every_interval_of_every_step_has_one_cause(
 
     def user(name: str) -> Any:
         session = Session(name)
-        for _ in range(2):
+        for k in range(2):
             begin, ledger = b.env.now, Ledger()
-            yield from b.executor.step(session, model, "frame", 0, 1, ledger)
+            yield from b.executor.step(session, model, "frame", 0, 1, ledger, more=k == 0)
             assert sum(ledger.spent.values()) == b.env.now - begin
             assert ledger.spent["other"] == ledger.spent["camera"] == 0
             done.append(b.env.now)

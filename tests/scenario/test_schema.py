@@ -142,7 +142,7 @@ def test_a_stream_refuses(data: object, message: str) -> None:
     [
         (HostOptions, {"logging": False}),
         (HostOptions, {"memory_pool": True}),
-        (EngineOptions, {"dram": "bank"}),
+        (EngineOptions, {"dram": "cycle"}),
         (EngineOptions, {"seed": -1}),
         (RunOptions, {"until": "0 s"}),
         (RunOptions, {"until": 3}),
@@ -150,6 +150,15 @@ def test_a_stream_refuses(data: object, message: str) -> None:
 )
 def test_options_refuse(kind: type[Any], data: object) -> None:
     assert refusal(kind, data)
+
+
+@pytest.mark.parametrize("dram", ["flow", "bank"])
+def test_the_channel_has_two_fidelities(dram: str) -> None:
+    assert TypeAdapter(EngineOptions).validate_python({"dram": dram}).dram == dram
+
+
+def test_the_channel_is_a_fluid_by_default() -> None:
+    assert EngineOptions().dram == "flow"
 
 
 def test_a_spec_cannot_be_changed() -> None:

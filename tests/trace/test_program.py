@@ -252,7 +252,18 @@ def test_a_write_does_not_cross_a_cpu_op() -> None:
 def test_cpu_work_has_its_elements_and_bytes_here() -> None:
     x = cpu("x", vec={"exp": (2, 3)}, issued=(5,), read={"spill:a": (0, 4)}, write={"spill:b": (6,)}, tensors=2)
     (work,) = bind([x], ("1", "kv"), kv=10).segments
-    assert work == CpuWork("x", "Sigmoid", {"exp": 32, "mac": 5}, read=40, write=6, tensors=2)
+    assert work == CpuWork("x", "Sigmoid", {"exp": 32, "mac": 5}, {("spill", False): 40, ("spill", True): 6}, tensors=2)
+
+
+def test_cpu_work_tells_its_bytes_by_kind() -> None:
+    x = cpu("x", read={"w:a": (100,), "kv": (0, 2), "spill:a": (0,), "io:a": (3,), "io:b": (4,)}, write={"kv": (5,)})
+    (work,) = bind([x], ("1", "kv"), kv=10).segments
+    assert work.moved == {  # type: ignore[union-attr]
+        ("weights", False): 100,
+        ("kv", False): 20,
+        ("io", False): 7,
+        ("kv", True): 5,
+    }
 
 
 def test_macs_of_a_cpu_op_count_in_the_phase() -> None:

@@ -456,6 +456,64 @@ def test_an_unknown_tensor_names_the_nearest_known_one(tmp_path: Path) -> None:
     )
 
 
+# What the header and the tensors say against what the ops say
+
+
+def with_phase(tmp_path: Path, header: dict[str, Any], phase: dict[str, Any], **body: Any) -> Path:
+    """The file with keys of its header, of its phase, and of the op of its repeat set."""
+    lines = [dict(row) for row in LINES]
+    for line, keys in ((HEADER, header), (PHASE, phase), (BODY, body)):
+        lines[line - 1] |= keys
+    return write(tmp_path / "m.trace", lines)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_layers_tensor_is_there_as_often_as_the_layer(tmp_path: Path, count: int) -> None:
+    assert message(with_keys(tmp_path, 3, count=count)) == (
+        "m.trace:10: error: phase 'decode' repeats 2 times what reads tensor 'proj.{i}', "
+        f"of which there are {count}; {AGAIN}"
+    )
+
+
+def test_a_tensor_that_all_layers_share_is_there_once(tmp_path: Path) -> None:
+    assert load_trace(with_phase(tmp_path, {}, {}, read={"w:table": [4], "w:proj.{i}": [300]}))
+
+
+def test_the_chunk_of_the_header_is_the_tokens_of_prefill(tmp_path: Path) -> None:
+    assert message(with_phase(tmp_path, {"chunk": 8}, {"phase": "prefill", "tokens": 4})) == (
+        f"m.trace:10: error: the header has a chunk of 8, phase 'prefill' one of 4; {AGAIN}"
+    )
+    assert load_trace(with_phase(tmp_path, {"chunk": 4}, {"phase": "prefill", "tokens": 4})).header.chunk == 4
+
+
+def test_the_chunk_of_the_header_is_no_matter_of_decode(tmp_path: Path) -> None:
+    assert load_trace(with_phase(tmp_path, {"chunk": 8}, {}))
+
+
+@pytest.mark.parametrize(
+    ("layers", "cache", "written"),
+    [(2, 33, 16), (3, 32, 16), (0, 32, 16), (2, 16, 16), (2, 32, 0)],
+)
+def test_the_cache_of_the_header_is_what_decode_writes(tmp_path: Path, layers: int, cache: int, written: int) -> None:
+    path = with_phase(tmp_path, {"layers": layers, "kv_bytes_per_token": cache}, {}, write={"kv": [written]})
+    assert message(path) == (
+        f"m.trace:10: error: the header has {layers} layers and {cache} B of cache a token, "
+        f"phase 'decode' writes {2 * written} B in 2 layers; {AGAIN}"
+    )
+
+
+def test_a_cache_that_agrees_loads(tmp_path: Path) -> None:
+    path = with_phase(tmp_path, {"layers": 2, "kv_bytes_per_token": 32}, {}, write={"kv": [16]})
+    assert load_trace(path).header.layers == 2
+
+
+def test_a_cache_that_decode_does_not_write_is_refused(tmp_path: Path) -> None:
+    assert message(with_phase(tmp_path, {"layers": 2, "kv_bytes_per_token": 32}, {})) == (
+        "m.trace:10: error: the header has 2 layers and 32 B of cache a token, "
+        f"phase 'decode' writes 0 B in 0 layers; {AGAIN}"
+    )
+
+
 # Damage of any kind
 
 

@@ -21,7 +21,8 @@ def totals(program: Program) -> Counter[str]:
     for segment in program.segments:
         if isinstance(segment, CpuWork):
             out.update({f"cpu.{c}": n for c, n in segment.elements.items()})
-            out.update({"cpu.read": segment.read, "cpu.write": segment.write, "cpu.tensors": segment.tensors})
+            out.update({f"cpu.{'write' if write else 'read'}.{kind}": n for (kind, write), n in segment.moved.items()})
+            out["cpu.tensors"] += segment.tensors
             continue
         kept = [j for j, op in enumerate(segment.ops) if op.type != "Handover"]
         for row, name in enumerate(("cycles", "mac_cycles", "macs", "issued", "tiles")):

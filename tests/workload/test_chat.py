@@ -96,6 +96,35 @@ def test_nothing_is_dispatched_for_a_request_that_has_not_come(bench: Make) -> N
     assert first.ttft == second.ttft == (1060 + STEP + STEP - 30 + SAMPLE) * NS
 
 
+def test_nothing_is_dispatched_behind_the_last_token(bench: Make) -> None:
+    b = bench()
+    record = run(b, stream(b))
+    # A preparation that nobody waits for would be the third decode step's, whose dispatch the host pays.
+    assert spent(record.decode)["dispatch"] == 2 * (55 - 30)
+    b = bench()
+    assert spent(run(b, stream(b, output=1)).first)["dispatch"] == 55 + 55 - 30
+
+
+def test_a_step_in_progress_counts_to_its_phase(bench: Make) -> None:
+    b = bench(async_submit=False)
+    ttft, gap = 1060 + 2 * STEP + SAMPLE, STEP + SAMPLE
+    for at, prefill, decode in (
+        (0, 0, 0),
+        (100, 100, 0),
+        (ttft - 1, ttft - 1, 0),
+        (ttft + 7, ttft, 7),
+        (ttft + gap + 7, ttft, gap + 7),
+        (ttft + 2 * gap + 20, ttft, 2 * gap),  # the user thinks
+        (ttft + 2 * gap + 50 + 9, ttft + 9, 2 * gap),  # and asks again
+    ):
+        b = bench(async_submit=False)
+        record = run(b, stream(b, requests=2, think=50 * NS), until=at) if at else ChatRecord()
+        assert (record.phase_time("prefill", at * NS), record.phase_time("decode", at * NS)) == (
+            prefill * NS,
+            decode * NS,
+        )
+
+
 def test_tokens_are_counted_with_the_first(bench: Make) -> None:
     b = bench()
     record = run(b, stream(b, output=3, requests=2))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import simpy
 
 from bpusim.dram.bank.model import BankRun, Controller, Master
+from bpusim.dram.ending import Ending
 from bpusim.dram.timing import Channel
 from bpusim.errors import HardwareError
 from bpusim.ports import BufferKind, Flow, Observer, TransferList
@@ -23,30 +24,19 @@ _SLICE = 20_000_000
 """A rate history row at least every 20 us."""
 
 
-class BankFlow:
+class BankFlow(Ending):
     """A transfer under way on a :class:`BankChannel`: a :class:`bpusim.ports.Flow`."""
 
-    __slots__ = ("_done", "_history", "_then", "bytes", "ended", "lines", "port", "slot", "started_lines")
+    __slots__ = ("_history", "bytes", "lines", "port", "slot", "started_lines")
 
     def __init__(self, port: BankPort, parts: TransferList, then: Callable[[Flow], None] | None) -> None:
+        super().__init__(port.channel.env, then)
         self.port = port
         self.bytes = parts.bytes
         self.lines = 0
         self.slot = -1
         self.started_lines = 0
-        self.ended = False
-        self._then = then
-        self._done: simpy.Event | None = None
         self._history: list[tuple[Ps, float, float, float]] = []
-
-    @property
-    def done(self) -> simpy.Event:
-        """Succeeds when the last byte has arrived."""
-        if self._done is None:
-            self._done = simpy.Event(self.port.channel.env)
-            if self.ended:
-                self._done.succeed(self)
-        return self._done
 
     @property
     def history(self) -> Sequence[tuple[Ps, float, float, float]]:
@@ -77,11 +67,7 @@ class BankFlow:
     def finish(self, at: Ps) -> None:
         """The last byte has arrived."""
         self.note(at, float(self.bytes))
-        self.ended = True
-        if self._done is not None:
-            self._done.succeed(self)
-        if self._then is not None:
-            self._then(self)
+        self._end()
 
 
 class BankPort:

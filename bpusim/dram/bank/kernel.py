@@ -5,8 +5,8 @@ read's data is complete, a master injects a request, or the controller issues a 
 
 **Controller.** First ready, first come: of the commands that are ready at the earliest moment any is, the oldest
 request's goes (a column access, an activate or a precharge). A request whose row was opened for it goes before all
-others, and its row stays open until it is served. A ready precharge for an older request may close a row with younger
-hits. Writes wait in a queue of their own and are served between two watermarks, or when there is nothing to read.
+others, and its row stays open until it is served. A ready precharge for another row may close a row whose hits are not
+ready yet. Writes wait in a queue of their own and are served between two watermarks, or when there is nothing to read.
 Refresh waits for the requests whose rows were opened for them, closes the rank's rows, and keeps its banks busy.
 
 Arrays and their columns are named by the constants below; :mod:`bpusim.dram.bank.model` fills them.
@@ -71,6 +71,7 @@ class State(NamedTuple):
     head: NDArray[np.int64]
     tail: NDArray[np.int64]
     hit: NDArray[np.int64]
+    miss: NDArray[np.int64]
     run: NDArray[np.int64]
     open_row: NDArray[np.int64]
     opened_for: NDArray[np.int64]
@@ -156,6 +157,14 @@ def _next_hit(x, wanted, row, after):
     return x
 
 
+@njit(cache=True, inline="always")
+def _next_miss(x, wanted, row, after):
+    """The first request from ``x`` on, in its bank's line, that wants another row."""
+    while x >= 0 and row[x] == wanted:
+        x = after[x]
+    return x
+
+
 @njit(cache=True)
 def _note(log, n, time, command, rank, bank, row, request):
     """Keep a command in the log while it has room."""
@@ -176,7 +185,7 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
     v, progress, latency = st.scalars, st.progress, st.latency
     e_row, e_bank, e_seq, e_master = st.row, st.bank, st.sequence, st.master
     e_accepted, e_visible, after, before, free = st.accepted, st.visible, st.after, st.before, st.free
-    head, tail, hit, run = st.head, st.tail, st.hit, st.run
+    head, tail, hit, miss, run = st.head, st.tail, st.hit, st.miss, st.run
     open_row, opened_for = st.open_row, st.opened_for
     act_ready, col_ready, pre_ready = st.act_ready, st.col_ready, st.pre_ready
     read_ok, write_ok, rrd_ok, faw, faw_at = st.read_ok, st.write_ok, st.rrd_ok, st.faw, st.faw_at
@@ -263,7 +272,7 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
                     when, key, target = t, -NEVER, r
                     command = (PRE if per_bank else PREA) if is_open else (REFB if per_bank else REF)
         # An age limit, or first come first served, looks at the oldest request alone.
-        only = -1
+        only, look = -1, NEVER
         if special:
             oldest = NEVER
             for b in range(total):
@@ -271,6 +280,7 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
                 if h >= 0 and e_seq[h] < oldest:
                     oldest, only = e_seq[h], h
             if only >= 0 and not c[FIFO] and base - e_accepted[only] < c[AGE]:
+                look = e_accepted[only] + c[AGE]
                 only = -1
         for b in range(low_bank, high_bank):
             h = head[q, b]
@@ -311,9 +321,15 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
                 s = e_seq[y]
                 if t < when or (t == when and s < key):
                     when, key, command, target = t, s, q, y
-            if x >= 0 or (y >= 0 and y == h):
+            if x >= 0:
                 continue
-            if open_row[b] < 0:
+            if open_row[b] >= 0:  # a row may be closed for a request of another, older or younger than its hits
+                h = miss[q, b] if only < 0 else (only if y < 0 else -1)
+                if h < 0:
+                    continue
+                t = pre_ready[b]
+                kind = PRE
+            else:
                 t = act_ready[b]
                 if rrd_ok[part] > t:
                     t = rrd_ok[part]
@@ -321,9 +337,6 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
                 if faw[r, faw_at[r]] + c[FAW] > t:
                     t = faw[r, faw_at[r]] + c[FAW]
                 kind = ACT
-            else:
-                t = pre_ready[b]
-                kind = PRE
             if base > t:
                 t = base
             if e_visible[h] > t:
@@ -339,8 +352,10 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
                         when, key, command, target = t, NEVER, _IDLE, b
         low_bank, high_bank, fresh = 0, 0, False
         # What comes first?
-        if when > refresh_next and data > refresh_next and inject > refresh_next and refresh_next < until:
-            now = refresh_next
+        if look > refresh_next:
+            look = refresh_next
+        if when >= look and data >= look and inject >= look and look < until:
+            now = look  # nothing happens, but a refresh falls due or a request grows too old to wait
             continue
         if data <= when and data <= inject:
             if data >= until:
@@ -394,8 +409,11 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
             else:
                 head[w, b] = e
             tail[w, b] = e
-            if hit[w, b] < 0 and open_row[b] == e_row[e]:
-                hit[w, b] = e
+            if open_row[b] == e_row[e]:
+                if hit[w, b] < 0:
+                    hit[w, b] = e
+            elif miss[w, b] < 0:
+                miss[w, b] = e
             low_bank, high_bank = b, b + 1
             if masters[m, PACE] > 0:
                 progress[m, READY] = max(progress[m, READY], inject) + masters[m, PACE]
@@ -431,6 +449,8 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
                 tail[w, b] = p
             if hit[w, b] == e:
                 hit[w, b] = _next_hit(n, open_row[b], e_row, after)
+            if miss[w, b] == e:
+                miss[w, b] = _next_miss(n, open_row[b], e_row, after)
             free_cmd = when + c[BUSY_COL]
             for k in range(ranks * groups):
                 if k == part:
@@ -480,6 +500,8 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
             free_cmd = when + c[BUSY_ACT]
             hit[0, b] = _next_hit(head[0, b], open_row[b], e_row, after)
             hit[1, b] = _next_hit(head[1, b], open_row[b], e_row, after)
+            miss[0, b] = _next_miss(head[0, b], open_row[b], e_row, after)
+            miss[1, b] = _next_miss(head[1, b], open_row[b], e_row, after)
         elif command in (REF, REFB):
             now, fresh = when, True
             r = target
@@ -507,6 +529,7 @@ def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
             logged = _note(log, logged, when, kind, r, b0 - r * banks, open_row[b0], request)
             for b in range(b0, b1):
                 open_row[b], hit[0, b], hit[1, b] = -1, -1, -1
+                miss[0, b], miss[1, b] = head[0, b], head[1, b]
                 act_ready[b] = max(act_ready[b], when + (c[RPAB] if command == PREA else c[RPPB]))
             free_cmd = when + c[BUSY_PRE]
     v[NOW] = until if done == -2 and until < NEVER and until > now else now

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bpusim.dram.bank import kernel as k
 from bpusim.dram.mapping import Mapping
 from bpusim.dram.timing import Channel
-from bpusim.errors import HardwareError
+from bpusim.errors import HardwareError, did_you_mean
 
 __all__ = ["BankRun", "Controller", "Master", "MasterResult", "RunResult"]
 
@@ -117,8 +117,7 @@ class BankRun:
         mapping: str | None = None,
         log: int = 0,
     ) -> None:
-        if not masters:
-            raise HardwareError("a run needs a master")
+        _check(masters, controller)
         self.channel, self.controller = channel, controller
         self._masters = np.array([_row(m, channel.line) for m in masters], dtype=np.int64)
         pieces, xors = _bits(channel.mapping(mapping))
@@ -143,10 +142,16 @@ class BankRun:
         return int(self.state.scalars[k.NOW])
 
     def run(self, until: int = k.NEVER, *, stop_at_end: bool = False) -> int:
-        """Go on; the master that is done, or -1 at ``until``."""
+        """Go on; the master that is done, or -1 at ``until`` (or where no master in the foreground has more to do)."""
+        if until >= k.NEVER and not self._unfinished():
+            return -1
         return int(
             k.advance(until, stop_at_end, self._config, self._masters, self._segments, *self._map, self.state, self.log)
         )
+
+    def _unfinished(self) -> bool:
+        waiting = self.state.progress[:, k.SERVED] < self._masters[:, k.COUNT]
+        return bool((waiting & (self._masters[:, k.BACKGROUND] == 0)).any())
 
     def served(self, master: int) -> int:
         """Lines master number ``master`` has got so far."""
@@ -189,6 +194,31 @@ class BankRun:
             activates=int(v[k.ACTIVATES]),
             refreshes=int(v[k.REFRESHES]),
         )
+
+
+def _check(masters: Sequence[Master], controller: Controller) -> None:
+    """What the compiled loop takes for granted."""
+    if not masters:
+        raise HardwareError("a run needs a master")
+    if controller.reads < 1 or controller.writes < 1 or controller.cap < 0 or controller.age < 0:
+        raise HardwareError("a controller needs a place for a read and a write, and no negative cap or age")
+    if not 0 <= controller.low <= controller.high <= 1:
+        raise HardwareError(f"write watermarks {controller.low} and {controller.high} are not in order within 0 to 1")
+    if controller.refresh not in ("all_bank", "per_bank", "off") or controller.page not in ("open", "closed"):
+        raise HardwareError(f"unknown refresh '{controller.refresh}' or page policy '{controller.page}'")
+    for m in masters:
+        if m.kind not in _KINDS:
+            raise HardwareError(f"unknown pattern '{m.kind}'", do=did_you_mean(m.kind, list(_KINDS)))
+        if m.out < 1 or m.count < 0 or min(m.base, m.region, m.chunk, m.pitch, m.pace, m.path) < 0 or m.gap < -1:
+            raise HardwareError(f"a master with a negative figure, or without a line in flight: {m}")
+        if m.write and m.kind not in ("seq", "rand"):
+            raise HardwareError(f"a share of writes means nothing to the pattern '{m.kind}'")
+        if m.kind == "list":
+            lines = sum(n for _, n, _ in m.segments)
+            if m.count > lines or any(first < 0 or n < 1 for first, n, _ in m.segments):
+                raise HardwareError(
+                    f"a list of {lines} lines for {m.count} requests", do="count the lines of all segments"
+                )
 
 
 def _row(m: Master, line: int) -> list[int]:
@@ -273,6 +303,7 @@ def _fresh(c: NDArray[np.int64], masters: NDArray[np.int64]) -> k.State:
         head=none(2, total),
         tail=none(2, total),
         hit=none(2, total),
+        miss=none(2, total),
         run=zeros(total),
         open_row=none(total),
         opened_for=none(total),
