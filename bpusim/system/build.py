@@ -1,0 +1,224 @@
+"""Builds the SimPy system a scenario describes, runs it, and gathers the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import simpy
+
+from bpusim.cores import BpuCore, HostCluster
+from bpusim.dram import FlowChannel, dram_preset
+from bpusim.errors import ScenarioError, SimulationError
+from bpusim.metrics import (
+    ChatRecord,
+    ChatStats,
+    CoreCounters,
+    CoreStats,
+    DramStats,
+    FrameRecord,
+    FrameStats,
+    PhaseStats,
+    Recorder,
+    RequestRow,
+    Result,
+    RunWarning,
+)
+from bpusim.runtime import CoreQueue, Executor, Fifo, MemoryMap, PlacedModel, RuntimeOptions
+from bpusim.scenario import ChatSpec, Scenario, load_scenario
+from bpusim.system.channels import channel_of, port_of
+from bpusim.system.load import check_streams, load_traces, memory_of, name_warnings, place_models
+from bpusim.thermal import ClockDomain
+from bpusim.units import Ps, format_quantity
+from bpusim.workload import ChatStream, FrameStream
+
+if TYPE_CHECKING:
+    from bpusim.dram.bank.channel import BankChannel
+
+__all__ = ["System", "simulate"]
+
+
+class CountingEnvironment(simpy.Environment):
+    """A SimPy environment that counts the events it has processed."""
+
+    events = 0
+
+    def step(self) -> None:
+        """Process one event."""
+        super().step()
+        self.events += 1
+
+
+@dataclass(slots=True)
+class System:
+    """A scenario made ready to run once."""
+
+    scenario: Scenario
+    env: CountingEnvironment
+    recorder: Recorder
+    channel: FlowChannel | BankChannel
+    cores: Sequence[BpuCore]
+    executor: Executor
+    streams: Mapping[str, ChatStream | FrameStream]
+    models: Mapping[str, PlacedModel]
+    memory: MemoryMap
+    warnings: list[RunWarning] = field(default_factory=list)
+
+    @classmethod
+    def build(cls, scenario: Scenario) -> System:
+        """Wire the machine and load the models. Raises a :class:`BpusimError` with every problem found."""
+        machine = scenario.machine
+        traces = load_traces(scenario)
+        warnings = [w for name in scenario.models for w in name_warnings(name)]
+        models, placing = place_models(scenario, traces)
+        memory = memory_of(scenario, models)
+        check_streams(scenario, models)
+        env = CountingEnvironment(initial_time=0)
+        recorder = Recorder()
+        channel = channel_of(env, scenario, recorder, models, memory)
+        cores = []
+        for name in machine.cores.names:
+            port = port_of(channel, name, machine.cores.dma, machine)
+            cores.append(BpuCore(env, name, machine.cores, ClockDomain(name, machine.cores.clock), port, recorder))
+        cpu = port_of(channel, "cpu", machine.host.dma, machine, machine.host.cores)
+        host = HostCluster(env, machine.host, cpu, recorder)
+        options = RuntimeOptions(
+            scenario.host.logging == "per_op", scenario.host.memory_pool == "on", scenario.host.submit == "async"
+        )
+        queues = {i: CoreQueue(env, core, Fifo()) for i, core in enumerate(cores)}
+        executor = Executor(env, host, queues, options)
+        streams = {name: _stream(name, spec, models) for name, spec in scenario.streams.items()}
+        system = cls(scenario, env, recorder, channel, cores, executor, streams, models, memory, warnings + placing)
+        system.warnings.extend(system._idle_cores())
+        return system
+
+    def run(self) -> Result:
+        """Run to the end: all finite streams done, or the scenario's ``until``."""
+        env = self.env
+        processes = {name: env.process(s.run(self.executor)) for name, s in self.streams.items()}
+        finite = [p for name, p in processes.items() if self._finite(name)]
+        ends: list[simpy.Event] = [env.all_of(finite)] if finite else []
+        if self.scenario.run.until is not None:
+            ends.append(env.timeout(self.scenario.run.until))
+        try:
+            env.run(until=env.any_of(ends))
+        except RuntimeError as e:
+            if "until" not in str(e):
+                raise
+            waiting = ", ".join(name for name, p in processes.items() if p.is_alive)
+            busy = ", ".join(c.name for c in self.cores if c.busy) or "no core"
+            raise SimulationError(
+                f"deadlock at {env.now / 1e9:.3f} ms: {waiting} wait and {busy} is in a call"
+            ) from None
+        return self._result()
+
+    def _finite(self, name: str) -> bool:
+        stream = self.streams[name]
+        return (stream.requests if isinstance(stream, ChatStream) else stream.count) is not None
+
+    def _idle_cores(self) -> list[RunWarning]:
+        asked = {s.model.name for s in self.streams.values()}
+        used = {core for m in self.models.values() for core, _ in m.parts}
+        unused = [
+            RunWarning("unused-model", f"no stream uses model '{name}'; it takes memory and its cores wait for nothing")
+            for name in self.models
+            if name not in asked
+        ]
+        return unused + [
+            RunWarning(
+                "idle-core",
+                f"core {c.name} has no model and stays idle; give a model cores: {c.name}, or split one over both",
+            )
+            for i, c in enumerate(self.cores)
+            if i not in used
+        ]
+
+    def _result(self) -> Result:
+        elapsed: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
+        scenario, machine = self.scenario, self.scenario.machine
+        peak = machine.cores.peak_macs_per_s
+        streams: dict[str, ChatStats | FrameStats] = {}
+        requests: list[RequestRow] = []
+        for name, s in self.streams.items():
+            if isinstance(s, ChatStream):
+                phases = {
+                    "prefill": self._phase(name, "prefill", s.record.phase_time("prefill", elapsed), peak),
+                    "decode": self._phase(name, "decode", s.record.phase_time("decode", elapsed), peak),
+                }
+                streams[name] = ChatStats.of(s.record, elapsed, phases)
+                requests.extend(s.record.requests)
+            else:
+                streams[name] = FrameStats.of(s.record, elapsed)
+        cores = {
+            c.name: CoreStats.of(
+                self.recorder.cores.get(c.name, CoreCounters()),
+                self.recorder.occupied_until(c.name, elapsed),
+                elapsed,
+                peak,
+                self._load_log(i),
+            )
+            for i, c in enumerate(self.cores)
+        }
+        preset = dram_preset(machine.dram.preset)
+        dram = DramStats(
+            preset.name, scenario.engine.dram, preset.peak, self.recorder.moved_bytes, self.channel.moved(), elapsed
+        )
+        requests.sort(key=lambda r: (r.arrived, r.stream))
+        return Result(
+            scenario.name,
+            elapsed,
+            self.env.events,
+            scenario.engine.seed,
+            streams,
+            cores,
+            dram,
+            self.memory.resident,
+            self.memory.usable,
+            tuple(self.warnings),
+            tuple(requests),
+            scenario.about,
+        )
+
+    def _phase(self, stream: str, phase: str, duration: Ps, peak: int) -> PhaseStats:
+        return PhaseStats.of(self.recorder.labels.get(f"{stream}/{phase}", CoreCounters()), duration, peak)
+
+    def _load_log(self, core: int) -> list[str]:
+        out = []
+        for m in self.models.values():
+            for k, (at, trace) in enumerate(m.parts):
+                if at == core:
+                    part = f" part {k + 1} of {len(m.parts)}" if len(m.parts) > 1 else ""
+                    size = format_quantity(trace.resident_bytes, "size")
+                    out.append(f"load success: {m.name}{part}: {trace.header.model}, {size}")
+        return out
+
+
+def simulate(scenario: str | Path | Scenario, *, set: Mapping[str, object] | Sequence[str] | None = None) -> Result:
+    """Run a scenario (a file, with overrides by path, or a loaded one) and give its :class:`Result`."""
+    if not isinstance(scenario, Scenario):
+        scenario = load_scenario(scenario, set or {})
+    elif set:
+        raise ScenarioError("overrides need a scenario file, not a loaded scenario", do="pass set= to load_scenario")
+    return System.build(scenario).run()
+
+
+def _stream(name: str, spec: Any, models: Mapping[str, PlacedModel]) -> ChatStream | FrameStream:
+    if isinstance(spec, ChatSpec):
+        requests = None if spec.requests == "forever" else spec.requests
+        return ChatStream(
+            name, models[spec.chat], spec.prompt, spec.output, requests, spec.start, spec.think, ChatRecord()
+        )
+    return FrameStream(
+        name,
+        models[spec.frames],
+        spec.rate,
+        spec.count,
+        spec.queue,
+        spec.drop,
+        spec.before,
+        spec.after,
+        spec.start,
+        FrameRecord(),
+    )

@@ -1,0 +1,145 @@
+"""From a scenario to resident models: traces for this machine, cores, memory, and streams that can be served."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from bpusim.errors import BpusimError, Problem, ScenarioError, TraceError
+from bpusim.metrics import RunWarning
+from bpusim.runtime import MemoryMap, Need, PlacedModel, lay_out, place
+from bpusim.scenario import ChatSpec, Scenario
+from bpusim.trace import Trace, load_trace
+
+__all__ = ["check_streams", "load_traces", "memory_of", "name_warnings", "place_models"]
+
+_PORTABLE_NAME = re.compile(r"[A-Za-z0-9_]+")
+
+
+def load_traces(scenario: Scenario) -> dict[str, Trace]:
+    """The trace of each model, read once a file; every one that is damaged or for another core in one error."""
+    problems: list[Problem] = []
+    traces: dict[str, Trace] = {}
+    loaded: dict[Path, Trace] = {}
+    fingerprint = scenario.machine.cores.fingerprint()
+    for name in scenario.models:
+        path = scenario.trace_path(name)
+        try:
+            traces[name] = loaded.setdefault(path, load_trace(path)) if path not in loaded else loaded[path]
+        except BpusimError as e:
+            problems.extend(e.problems)
+            continue
+        target = traces[name].header.target
+        differs = {k: v for k, v in fingerprint.items() if target.get(k) != v}
+        if differs:
+            what = "; ".join(f"{k} {target.get(k)} where the machine has {v}" for k, v in differs.items())
+            command = (
+                traces[name].header.command or f"bpusim compile MODEL --machine {scenario.machine.name} -o {path.name}"
+            )
+            command = command.replace(f"-o {path.name}", f"-o {path}")
+            changes = "".join(f" --set 'machine.cores.{k}={_yaml(v)}'" for k, v in differs.items())
+            problems.append(
+                Problem(
+                    f"the trace of model '{name}' is compiled for another core: {what}",
+                    scenario.where("models", name, "trace"),
+                    f"compile it for this machine, where its source is: {command}{changes}",
+                )
+            )
+    if problems:
+        raise TraceError(problems)
+    return traces
+
+
+def _yaml(value: object) -> str:
+    """A fingerprint value as ``--set`` reads it back: text that looks like a number needs quotes."""
+    number = isinstance(value, str) and re.fullmatch(r"[-+.\d_eE]+", value)
+    return f'"{value}"' if number else str(value)
+
+
+def name_warnings(name: str) -> list[RunWarning]:
+    """A warning for a model name that some toolchains drop."""
+    if _PORTABLE_NAME.fullmatch(name):
+        return []
+    better = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return [
+        RunWarning(
+            "model-name",
+            f"model name '{name}' is dropped by toolchains that take only letters, digits and '_'; call it '{better}'",
+        )
+    ]
+
+
+def place_models(scenario: Scenario, traces: Mapping[str, Trace]) -> tuple[dict[str, PlacedModel], list[RunWarning]]:
+    """(models on their cores, warnings about traces that stay elsewhere than asked)."""
+    names = scenario.machine.cores.names
+    models: dict[str, PlacedModel] = {}
+    warnings: list[RunWarning] = []
+    problems: list[Problem] = []
+    for name, spec in scenario.models.items():
+        trace = traces[name]
+        limit = trace.header.context
+        if spec.context is not None and limit and spec.context > limit:
+            problems.append(
+                Problem(
+                    f"a context of {spec.context} exceeds the {limit} the trace is compiled for",
+                    scenario.where("models", name, "context"),
+                    f"write {limit} or less, or compile with --context",
+                )
+            )
+            continue
+        try:
+            placed, texts = place(name, trace, [names.index(c) for c in spec.cores], spec.split, spec.context or limit)
+        except TraceError as e:
+            problems.extend(Problem(p.what, scenario.where("models", name), p.do) for p in e.problems)
+            continue
+        if max(core for core, _ in placed.parts) >= len(names):
+            problems.append(
+                Problem(
+                    f"the trace of model '{name}' is pinned to a core this machine lacks",
+                    scenario.where("models", name),
+                )
+            )
+            continue
+        models[name] = placed
+        warnings.extend(RunWarning("pinned-trace", t) for t in texts)
+    if problems:
+        raise ScenarioError(problems)
+    return models, warnings
+
+
+def memory_of(scenario: Scenario, models: Mapping[str, PlacedModel]) -> MemoryMap:
+    """Where everything lies in memory, or an error with the table of what does not fit."""
+    needs = []
+    for name, model in models.items():
+        users = sum(1 for s in scenario.streams.values() if isinstance(s, ChatSpec) and s.chat == name)
+        needs.append(Need.of(name, model.trace, model.context, users))
+    return lay_out(needs, scenario.machine.dram.usable, scenario.where("models"))
+
+
+def check_streams(scenario: Scenario, models: Mapping[str, PlacedModel]) -> None:
+    """Every stream has a model that can serve it, and fits its context."""
+    problems = []
+    for name, spec in scenario.streams.items():
+        wanted = ("prefill", "decode") if isinstance(spec, ChatSpec) else ("frame",)
+        key = "chat" if isinstance(spec, ChatSpec) else "frames"
+        model = models[spec.chat if isinstance(spec, ChatSpec) else spec.frames]
+        if any(p not in model.trace.phases for p in wanted):
+            have = ", ".join(model.trace.phases)
+            problems.append(
+                Problem(
+                    f"model '{model.name}' cannot serve {key}: its trace has the phases {have}",
+                    scenario.where("streams", name, key),
+                    f"name a model compiled from {'an LLM' if key == 'chat' else 'a model that takes frames'}",
+                )
+            )
+        elif isinstance(spec, ChatSpec) and spec.prompt + spec.output > model.context:
+            problems.append(
+                Problem(
+                    f"prompt {spec.prompt} and output {spec.output} exceed the context of {model.context} tokens",
+                    scenario.where("streams", name, "prompt"),
+                    "shorten them, or compile the model with a longer --context",
+                )
+            )
+    if problems:
+        raise ScenarioError(problems)
