@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import simpy
 
 from bpusim.cores import BpuCore, HostCluster
-from bpusim.dram import FlowChannel, dram_preset
+from bpusim.dram import FlowChannel
 from bpusim.errors import ScenarioError, SimulationError
 from bpusim.metrics import (
     ChatRecord,
@@ -28,7 +28,7 @@ from bpusim.metrics import (
 )
 from bpusim.runtime import CoreQueue, Executor, Fifo, MemoryMap, PlacedModel, RuntimeOptions
 from bpusim.scenario import ChatSpec, Scenario, load_scenario
-from bpusim.system.channels import channel_of, port_of
+from bpusim.system.channels import channel_of, peak_of, port_of
 from bpusim.system.load import check_streams, load_traces, memory_of, name_warnings, place_models
 from bpusim.thermal import ClockDomain
 from bpusim.units import Ps, format_quantity
@@ -161,9 +161,13 @@ class System:
             )
             for i, c in enumerate(self.cores)
         }
-        preset = dram_preset(machine.dram.preset)
         dram = DramStats(
-            preset.name, scenario.engine.dram, preset.peak, self.recorder.moved_bytes, self.channel.moved(), elapsed
+            machine.dram.preset,
+            scenario.engine.dram,
+            peak_of(scenario),
+            self.recorder.moved_bytes,
+            self.channel.moved(),
+            elapsed,
         )
         requests.sort(key=lambda r: (r.arrived, r.stream))
         return Result(

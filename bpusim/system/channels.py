@@ -18,7 +18,7 @@ from bpusim.scenario import Scenario
 if TYPE_CHECKING:
     from bpusim.dram.bank.channel import BankChannel
 
-__all__ = ["channel_of", "port_of"]
+__all__ = ["channel_of", "peak_of", "port_of"]
 
 
 def channel_of(
@@ -32,6 +32,16 @@ def channel_of(
     if scenario.engine.dram == "bank":
         return _bank_channel(env, scenario, recorder, models, memory)
     return _flow_channel(env, scenario, recorder)
+
+
+def peak_of(scenario: Scenario) -> int:
+    """B/s on the pins of the scenario's channel, by the table of its fidelity."""
+    name = scenario.machine.dram.preset
+    if scenario.engine.dram == "bank":
+        from bpusim.dram.timing import channel
+
+        return channel(name).peak
+    return dram_preset(name).peak
 
 
 def _flow_channel(env: simpy.Environment, scenario: Scenario, recorder: Recorder) -> FlowChannel:

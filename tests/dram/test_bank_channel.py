@@ -133,6 +133,13 @@ def test_a_scenario_runs_at_bank_fidelity_within_reach_of_flow(small: list[str])
     assert bank.dram.fidelity == "bank"
 
 
+def test_a_channel_that_only_the_bank_model_knows_runs(small: list[str]) -> None:
+    """DDR4-3200x64 has a timing set and no flow preset: 25.6 GB/s on the pins."""
+    changes = [*small, "engine.dram=bank", "machine.dram.preset=DDR4-3200x64", "streams.alice.output=1"]
+    result = simulate(ROOT / "scenarios" / "single_3b.yaml", set=changes)
+    assert (result.dram.preset, result.dram.peak_bytes_per_s) == ("DDR4-3200x64", 25_600_000_000)
+
+
 def test_an_arbitration_the_bank_model_lacks_is_refused(small: list[str]) -> None:
     with pytest.raises(ScenarioError, match="equal arbitration is not modelled at bank fidelity yet"):
         simulate(
