@@ -1,18 +1,25 @@
 """The bank model's inner loop, compiled: one channel, its banks, its controller, and the masters that drive it.
 
-Time is the command clock. Nothing is done clock by clock: time jumps to the next of three things that can happen: a
-read's data is complete, a master injects a request, or the controller issues a command.
+Time is the command clock. Nothing is done clock by clock: time jumps to the next of two things that can happen: a
+master injects a request, or the controller issues a command. When a read's data comes back is known when its command
+goes out, so it is written down then and looked at when it matters: by a master that waits for a place in its window.
 
-**Controller.** First ready, first come: of the commands that are ready at the earliest moment any is, the oldest
-request's goes (a column access, an activate or a precharge). A request whose row was opened for it goes before all
-others, and its row stays open until it is served. A ready precharge for another row may close a row whose hits are not
-ready yet. Writes wait in a queue of their own and are served between two watermarks, or when there is nothing to read.
-Refresh waits for the requests whose rows were opened for them, closes the rank's rows, and keeps its banks busy.
+**Masters.** One request a clock enters the controller. Among those that could send one, ``MODE`` and each master's
+``LEVEL`` decide: polled in turn, first come (who has waited longest), or fair (start-time fair queueing by ``COST``).
+The same order ranks requests inside the controller. Open-loop masters generate lines at their own pace into a buffer;
+what finds it full is dropped, and counted.
 
-Arrays and their columns are named by the constants below; :mod:`bpusim.dram.bank.model` fills them.
+**Controller.** First ready, first come: of the commands that are ready at the earliest moment any is, that of the
+first request in rank goes (a column access, an activate or a precharge). A request whose row was opened for it goes
+before all others, and its row stays open until it is served. A ready precharge for another row may close a row whose
+hits are not ready yet. Writes wait in a queue of their own and are served between two watermarks, or when there is
+nothing to read. Refresh waits for the requests whose rows were opened for them, closes the rank's rows, and keeps its
+banks busy; a per-bank refresh counts as an activate for tRRD and tFAW.
 
-NOTE: ``advance`` is one long function with its state in locals, and helpers take plain arrays: reading arrays out of a
-tuple inside the loop, or calling a function with many arrays, costs more than all it does.
+State is a few arrays of records, whose fields are named below; :mod:`bpusim.dram.bank.model` fills them.
+
+NOTE: ``advance`` is one long function on purpose: its scalars stay in registers, and a record's field is one load. An
+array for each field costs several times as much, and so does calling a function with arrays in the inner loop.
 """
 
 from __future__ import annotations
@@ -23,32 +30,56 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["ACT", "COLUMNS", "NEVER", "PRE", "PREA", "RD", "REF", "REFB", "WR", "State", "advance", "fetch"]
+__all__ = ["ACT", "COLUMNS", "NEVER", "PRE", "PREA", "RD", "REF", "REFB", "WR", "State", "advance", "fetch", "settle"]
 
 NEVER = 1 << 60
 _FIRST = 1 << 50
+_LEVEL = 44
+"""A level is so many bits above the rank within it."""
+FINE = 10
+"""Paces are fixed-point clocks with so many binary digits."""
 RD, WR, ACT, PRE, PREA, REF, REFB = range(7)
 _IDLE = 7
-
-# Configuration (one int64 row).
-(RCD, RPPB, RPAB, RAS, RC, RRD_S, RRD_L, FAW, CCD_S, CCD_L, RANK, RD_WR, WR_RD_S, WR_RD_L, RD_PRE, WR_PRE, DONE, REFI,
- RFCAB, RFCPB, BUSY_ACT, BUSY_COL, BUSY_PRE, BUSY_REF, BANKS, GROUPS, RANKS, READS, WRITES, HIGH, LOW, CAP, AGE, FIFO,
- CLOSED, REFRESH, STRICT, PIECES, XORS, BURST, RANK_WR_RD) = range(41)  # fmt: skip
-CONFIG = 41
-
-# What a master asks for (int64 columns): a pattern of lines, its window, its pace.
-KIND, BASE, REGION, CHUNK, PITCH, WRITE, COUNT, WINDOW, GAP, BACKGROUND, SEED, PACE, PATH = range(13)
-MASTER = 13
+POLLED, FIRST_COME, FAIR = range(3)
 SEQ, RANDOM, STRIDE, COPY, LIST = range(5)
+COLUMN_BITS, BANK_BITS, ROW_BITS, XOR = range(4)
 
-# How far a master is (int64 columns).
-INDEX, OUT, READY, SERVED, LAST, NEXT_BANK, NEXT_ROW, NEXT_WRITE, SEGMENT, OFFSET, HEAD, TAIL = range(12)
-PROGRESS = 12
 
-# Scalars of the run.
-(NOW, INJECT, FREE_CMD, SEQUENCE, TURN, WRITING, N_READ, N_WRITE, FREE_R, FREE_W, HITS, SERVED_ALL, REFRESHES, LOGGED,
- ACTIVATES, FORE) = range(16)  # fmt: skip
-SCALARS = 16
+def _record(names: str) -> np.dtype[np.void]:
+    return np.dtype([(name, np.int64) for name in names.split()])
+
+
+CONFIG = _record(
+    "rcd rp_pb rp_ab ras rc rrd_s rrd_l faw ccd_s ccd_l rank rd_wr wr_rd_s wr_rd_l rd_pre wr_pre done refi rfc_ab rfc_pb "
+    "rank_wr_rd burst busy_act busy_col busy_pre busy_ref banks groups ranks reads writes high low cap age fifo closed "
+    "refresh mode"
+)
+"""Spacings in clocks, the device, and the controller."""
+MASTER = _record(
+    "kind base region chunk pitch write count window gap background seed pace path level cost open on period "
+    "index out ready served last bank row next_write segment offset head tail queued fine tag backlog dropped written "
+    "waited waits"
+)
+"""What a master asks for (the first line), and how far it is: lines injected; places of its window in use; when it may
+inject; lines got and the clock of the last (brought up to date when a run stops); its next line; its place in a list of
+stretches; the ring of its returns; lines in the queue; fixed-point time of its next line; fair queueing's tag; an
+open-loop master's buffer and what it dropped; clock of its last write; sum and number of its reads' latencies.
+``open``: lines of an open-loop master's buffer (0: closed loop). ``on``, ``period``: clocks of a burst, and from one to
+the next (0: no bursts)."""
+ENTRY = _record("row bank sequence key master accepted visible after before")
+"""A request in the controller, linked to its neighbours in the line for its bank."""
+LINE = _record("head tail hit miss")
+"""Requests of one queue for one bank by rank; the first that wants the open row, the first that wants another."""
+BANK = _record("rank part run open_row opened_for act_ready col_ready pre_ready")
+SLOT = _record("time key entry gate live")
+"""What a bank could do next, as far as it alone decides: when, with which rank, for which request, behind which gate.
+Each bank has two: a column access, and a row command (or a second column access, of the other queue). ``live``: its
+place in the list of those that hold something."""
+RANK = _record("faw_at refresh_at refresh_due refresh_bank refresh_ok")
+RUN = _record(
+    "now injected free_cmd sequence turn writing n_read n_write free_r free_w hits served refreshes logged activates "
+    "virtual"
+)
 
 COLUMNS = ("time", "command", "rank", "bank", "row", "request")
 
@@ -56,43 +87,22 @@ COLUMNS = ("time", "command", "rank", "bank", "row", "request")
 class State(NamedTuple):
     """Everything that changes, so that a run can stop and go on."""
 
-    scalars: NDArray[np.int64]
-    progress: NDArray[np.int64]
-    latency: NDArray[np.float64]
-    row: NDArray[np.int64]
-    bank: NDArray[np.int64]
-    sequence: NDArray[np.int64]
-    master: NDArray[np.int64]
-    accepted: NDArray[np.int64]
-    visible: NDArray[np.int64]
-    after: NDArray[np.int64]
-    before: NDArray[np.int64]
-    free: NDArray[np.int64]
-    head: NDArray[np.int64]
-    tail: NDArray[np.int64]
-    hit: NDArray[np.int64]
-    miss: NDArray[np.int64]
-    run: NDArray[np.int64]
-    open_row: NDArray[np.int64]
-    opened_for: NDArray[np.int64]
-    act_ready: NDArray[np.int64]
-    col_ready: NDArray[np.int64]
-    pre_ready: NDArray[np.int64]
-    read_ok: NDArray[np.int64]
-    write_ok: NDArray[np.int64]
-    rrd_ok: NDArray[np.int64]
+    run: NDArray[np.void]
+    masters: NDArray[np.void]
+    entries: NDArray[np.void]
+    lines: NDArray[np.void]
+    banks: NDArray[np.void]
+    slots: NDArray[np.void]
+    ranks: NDArray[np.void]
+    gates: NDArray[np.int64]
     faw: NDArray[np.int64]
-    faw_at: NDArray[np.int64]
-    refresh_at: NDArray[np.int64]
-    refresh_due: NDArray[np.int64]
-    refresh_bank: NDArray[np.int64]
-    rank_of: NDArray[np.int64]
-    part_of: NDArray[np.int64]
-    return_at: NDArray[np.int64]
-    return_accepted: NDArray[np.int64]
+    free: NDArray[np.int64]
+    live: NDArray[np.int64]
+    returns: NDArray[np.int64]
+    latency: NDArray[np.int64]
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True)
 def _mix(x):
     """SplitMix64: the generator of the reference streams."""
     x = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
@@ -101,439 +111,529 @@ def _mix(x):
     return x ^ (x >> np.uint64(31))
 
 
-@njit(cache=True, inline="always")
-def fetch(m, c, masters, segments, pieces, xors, progress):
-    """The next line of master ``m``: its bank, row, and whether it is written."""
-    i = progress[m, INDEX]
-    kind = masters[m, KIND]
+@njit(cache=True)
+def fetch(m, segments, bits):
+    """The next line of a master: its bank, row, and whether it is written."""
+    i = m.index
     write = 0
-    if kind == SEQ:
-        line = masters[m, BASE] + i % masters[m, REGION]
-    elif kind == RANDOM:
-        x = _mix((np.uint64(masters[m, SEED]) << np.uint64(40)) + np.uint64(i))
-        line = masters[m, BASE] + np.int64(x % np.uint64(masters[m, REGION]))
-    elif kind == STRIDE:
-        chunk = masters[m, CHUNK]
-        line = masters[m, BASE] + (i // chunk * masters[m, PITCH] + i % chunk) % masters[m, REGION]
-    elif kind == COPY:
-        chunk = masters[m, CHUNK]
-        r = i % (2 * chunk)
-        write = 1 if r >= chunk else 0
-        place = (i // (2 * chunk) * chunk + r % chunk) % masters[m, REGION]
-        line = masters[m, BASE] + write * masters[m, PITCH] + place
+    if m.kind == LIST:
+        line = segments[m.segment, 0] + m.offset
+        write = segments[m.segment, 2]
+        m.offset += 1
+        if m.offset == segments[m.segment, 1]:
+            m.segment += 1
+            m.offset = 0
+    elif m.kind == SEQ:
+        line = m.base + i % m.region
+    elif m.kind == RANDOM:
+        x = _mix((np.uint64(m.seed) << np.uint64(40)) + np.uint64(i))
+        line = m.base + np.int64(x % np.uint64(m.region))
+    elif m.kind == STRIDE:
+        line = m.base + (i // m.chunk * m.pitch + i % m.chunk) % m.region
     else:
-        s = progress[m, SEGMENT]
-        line = segments[s, 0] + progress[m, OFFSET]
-        write = segments[s, 2]
-        progress[m, OFFSET] += 1
-        if progress[m, OFFSET] == segments[s, 1]:
-            progress[m, SEGMENT] = s + 1
-            progress[m, OFFSET] = 0
-    if masters[m, WRITE] and kind <= RANDOM:
-        x = _mix(np.uint64(masters[m, SEED]) * np.uint64(1000003) + np.uint64(i))
-        write = 1 if x % np.uint64(100) < np.uint64(masters[m, WRITE]) else 0
+        r = i % (2 * m.chunk)
+        write = 1 if r >= m.chunk else 0
+        line = m.base + write * m.pitch + (i // (2 * m.chunk) * m.chunk + r % m.chunk) % m.region
+    if m.write and m.kind <= RANDOM:
+        x = _mix(np.uint64(m.seed) * np.uint64(1000003) + np.uint64(i))
+        write = 1 if x % np.uint64(100) < np.uint64(m.write) else 0
     bank, row, have = 0, 0, 0
-    for k in range(c[PIECES]):
-        n = pieces[k, 1]
-        part = line & ((1 << n) - 1)
-        line >>= n
-        if pieces[k, 0] == 1:
-            bank |= part << pieces[k, 2]
-        elif pieces[k, 0] == 2:
-            row |= part << have
-            have += n
-    for k in range(c[XORS]):
-        bank ^= ((row >> xors[k, 1]) & xors[k, 2]) << xors[k, 0]
-    progress[m, NEXT_BANK] = bank
-    progress[m, NEXT_ROW] = row
-    progress[m, NEXT_WRITE] = write
-
-
-@njit(cache=True, inline="always")
-def _next_hit(x, wanted, row, after):
-    """The first request from ``x`` on, in its bank's line, that wants the open row."""
-    while x >= 0 and row[x] != wanted:
-        x = after[x]
-    return x
-
-
-@njit(cache=True, inline="always")
-def _next_miss(x, wanted, row, after):
-    """The first request from ``x`` on, in its bank's line, that wants another row."""
-    while x >= 0 and row[x] == wanted:
-        x = after[x]
-    return x
+    for k in range(bits.shape[0]):
+        what, n, at = bits[k, 0], bits[k, 1], bits[k, 2]
+        if what == XOR:
+            bank ^= ((row >> n) & bits[k, 3]) << at
+        else:
+            part = line & ((1 << n) - 1)
+            line >>= n
+            if what == BANK_BITS:
+                bank |= part << at
+            elif what == ROW_BITS:
+                row |= part << have
+                have += n
+    m.bank, m.row, m.next_write = bank, row, write
 
 
 @njit(cache=True)
 def _note(log, n, time, command, rank, bank, row, request):
-    """Keep a command in the log while it has room."""
-    if n < log.shape[0]:
-        log[n, 0], log[n, 1], log[n, 2] = time, command, rank
-        log[n, 3], log[n, 4], log[n, 5] = bank, row, request
-        return n + 1
-    return n
+    """Keep a command in the log; returns how many it has."""
+    log[n, 0], log[n, 1], log[n, 2] = time, command, rank
+    log[n, 3], log[n, 4], log[n, 5] = bank, row, request
+    return n + 1
 
 
 @njit(cache=True)
-def advance(until, stop_at_end, c, masters, segments, pieces, xors, st, log):
+def _generate(m, now):
+    """An open-loop master's lines up to ``now``: into its buffer, or dropped."""
+    on, period, at = m.on << FINE, m.period << FINE, m.fine
+    while at <= now << FINE:
+        if m.backlog < m.open:
+            m.backlog += 1
+        else:
+            m.dropped += 1
+        at += m.pace
+        if period and at % period >= on:
+            at += period - at % period
+    m.fine = at
+
+
+@njit(cache=True)
+def settle(now, masters, returns):
+    """Bring up to date what masters have got by ``now``; drop what open-loop masters cannot hold."""
+    ring = returns.shape[1]
+    for j in range(masters.shape[0]):
+        m = masters[j]
+        # Lines that were injected, less those in the queue and those whose data is under way.
+        got, i = m.index - m.queued, m.tail
+        while i != m.head:
+            i = i - 1 if i > 0 else ring - 1
+            if returns[j, i] <= now:
+                m.last = max(m.last, returns[j, i])
+                break
+            got -= 1
+        m.served = got
+        m.last = max(m.last, m.written)
+        if m.open and m.index < m.count:
+            _generate(m, now)
+
+
+@njit(cache=True)
+def _horizon(until, stop_at_end, masters, returns):
+    """(clock to stop at, master whose end that is or -1): the first end of a foreground master, or the last one."""
+    horizon, who, last, open_ = until, -1, -1, False
+    for j in range(masters.shape[0]):
+        m = masters[j]
+        if m.background:
+            continue
+        end = NEVER
+        if m.index >= m.count and m.queued == 0:
+            end = max(m.written, m.last)
+            if m.head != m.tail:
+                end = max(end, returns[j, (m.tail if m.tail else returns.shape[1]) - 1])
+        if stop_at_end:
+            if end < horizon and m.served < m.count:
+                horizon, who = end, j
+        elif end == NEVER:
+            open_ = True
+        elif end > last:
+            last, who = end, j
+    if not stop_at_end:
+        if not open_ and 0 <= last < until:
+            return last, who
+        return until, -1
+    return horizon, who
+
+
+@njit(cache=True)
+def advance(until, stop_at_end, config, segments, bits, st, log):
     """Run until clock ``until``, or until a foreground master has all it asked for.
 
     Returns the master that is done, or -1 when ``until`` came first (or nothing can happen any more). Nothing that
     would happen at or after ``until`` is done.
     """
-    v, progress, latency = st.scalars, st.progress, st.latency
-    e_row, e_bank, e_seq, e_master = st.row, st.bank, st.sequence, st.master
-    e_accepted, e_visible, after, before, free = st.accepted, st.visible, st.after, st.before, st.free
-    head, tail, hit, miss, run = st.head, st.tail, st.hit, st.miss, st.run
-    open_row, opened_for = st.open_row, st.opened_for
-    act_ready, col_ready, pre_ready = st.act_ready, st.col_ready, st.pre_ready
-    read_ok, write_ok, rrd_ok, faw, faw_at = st.read_ok, st.write_ok, st.rrd_ok, st.faw, st.faw_at
-    refresh_at, refresh_due, refresh_bank = st.refresh_at, st.refresh_due, st.refresh_bank
-    return_at, return_accepted = st.return_at, st.return_accepted
-    rank_of, part_of = st.rank_of, st.part_of
-    now, injected, free_cmd, sequence, turn = v[NOW], v[INJECT], v[FREE_CMD], v[SEQUENCE], v[TURN]
-    writing, n_read, n_write, free_r, free_w = v[WRITING], v[N_READ], v[N_WRITE], v[FREE_R], v[FREE_W]
-    logged = v[LOGGED]
-    nm, ring, buckets = masters.shape[0], return_at.shape[1], latency.shape[1]
-    data, giver = NEVER, -1  # the next read to come back, and to whom
-    for m in range(nm):
-        if progress[m, HEAD] != progress[m, TAIL] and return_at[m, progress[m, HEAD]] < data:
-            data, giver = return_at[m, progress[m, HEAD]], m
-    banks, groups, ranks, reads = c[BANKS], c[GROUPS], c[RANKS], c[READS]
-    total, high, low, cap, special = banks * ranks, c[HIGH], c[LOW], c[CAP], c[FIFO] or c[AGE]
-    per_bank = c[REFRESH] == 2
+    c, v = config[0], st.run[0]
+    masters, entries, lines, banks, slots, ranks = st.masters, st.entries, st.lines, st.banks, st.slots, st.ranks
+    gates, faw, free, live, returns, latency = st.gates, st.faw, st.free, st.live, st.returns, st.latency
+    now, injected, free_cmd, sequence, turn = v.now, v.injected, v.free_cmd, v.sequence, v.turn
+    writing, n_read, n_write, free_r, free_w = v.writing, v.n_read, v.n_write, v.free_r, v.free_w
+    logged, virtual = v.logged, v.virtual
+    nm, ring, buckets = masters.shape[0], returns.shape[1], latency.shape[1]
+    reads, groups, per_rank, n_ranks = c.reads, c.groups, c.banks, c.ranks
+    total, high, low, cap, special = per_rank * n_ranks, c.high, c.low, c.cap, c.fifo or c.age
+    mode, per_bank, closed, room = c.mode, c.refresh == 2, c.closed, log.shape[0]
     due = 0
-    for r in range(ranks):
-        due += refresh_due[r]
-    always = special or c[CLOSED]
-    # NOTE: the best command stays best while only data returns, and a new request can only add one for its own bank:
-    # all banks are looked at again after a command, a change of queue, or a refresh that falls due.
+    for r in range(n_ranks):
+        due += ranks[r].refresh_due
+    horizon, finisher = _horizon(until, stop_at_end, masters, returns)
+    # NOTE: what a bank could do next is kept in its slots, and worked out again only for banks that a command or a
+    # request touched: ``low_bank`` to ``high_bank``. What it shares with others is behind gates (a time for each
+    # command of each bank group), and added when all slots that hold something are compared.
     low_bank, high_bank, fresh = 0, total, True
     when, key, command, target = NEVER, NEVER, -1, -1
-    refresh_next = NEVER
-    done = -2
-    while done == -2:
-        # The next injection: one request a clock, masters polled in turn (or in order, for a strict channel).
+    refresh_next, n_live = -1, 0
+    for b in range(2 * total):
+        slots[b].live = -1
+    while True:
+        # The next injection: one request a clock.
         earliest = now if now > injected else injected
-        inject, who = NEVER, -1
-        m = 0 if c[STRICT] else turn
+        inject, who, level, score = NEVER, -1, NEVER, NEVER
+        j = turn
         for _ in range(nm):
-            if progress[m, INDEX] < masters[m, COUNT]:
-                reads_on = free_r > 0 and progress[m, OUT] < masters[m, WINDOW]
-                can = free_w > 0 if progress[m, NEXT_WRITE] else reads_on
+            m = masters[j]
+            if m.index < m.count:
+                t = m.ready
+                if m.next_write:
+                    can = free_w > 0
+                else:
+                    can = free_r > 0
+                    if m.out >= m.window:
+                        if m.head == m.tail:
+                            can = False
+                        else:
+                            t = max(t, returns[j, m.head])
                 if can:
-                    t = progress[m, READY]
-                    if t < earliest:
-                        t = earliest
-                    if t < inject:
-                        inject, who = t, m
-                    if t == earliest:
-                        break
-            m += 1
-            if m == nm:
-                m = 0
+                    since = t
+                    t = max(t, earliest)
+                    if mode == POLLED and m.level == 0:
+                        if t < inject or (t == inject and level > 0):
+                            inject, who, level, score = t, j, 0, 0
+                        if t == earliest:
+                            break
+                    elif t <= inject:
+                        s = 0
+                        if mode == FIRST_COME:
+                            s = since
+                        elif mode == FAIR:
+                            s = max(m.tag, virtual)
+                        if t < inject or m.level < level or (m.level == level and s < score):
+                            inject, who, level, score = t, j, m.level, s
+            j += 1
+            if j == nm:
+                j = 0
         # Which queue is served.
         if writing:
             if n_write == 0 or (n_write < low and n_read > 0):
-                writing, fresh = 0, True
+                writing, fresh, low_bank, high_bank = 0, True, 0, total
         elif n_write > high or (n_read == 0 and n_write > 0):
-            writing, fresh = 1, True
-        q = writing
+            writing, fresh, low_bank, high_bank = 1, True, 0, total
         base = now if now > free_cmd else free_cmd
-        if fresh or always or refresh_next <= now:
-            when, key, command, target = NEVER, NEVER, -1, -1
-            low_bank, high_bank, fresh = 0, total, True
-            # Refresh: becoming due is an event of its own.
-            refresh_next = NEVER
-            for r in range(ranks):
-                if refresh_due[r]:
+        if special:
+            fresh, low_bank, high_bank = True, 0, total
+        if refresh_next <= now:  # becoming due is an event of its own
+            refresh_next, fresh = NEVER, True
+            for r in range(n_ranks):
+                rank = ranks[r]
+                if rank.refresh_due:
                     continue
-                if refresh_at[r] <= now:
-                    refresh_due[r] = 1
+                if rank.refresh_at <= now:
+                    rank.refresh_due = 1
                     due += 1
-                elif refresh_at[r] < refresh_next:
-                    refresh_next = refresh_at[r]
-        if due and fresh:
-            for r in range(ranks):
-                if not refresh_due[r]:
-                    continue
-                b0 = r * banks + (refresh_bank[r] if per_bank else 0)
-                b1 = b0 + (1 if per_bank else banks)
-                waits, is_open, pre, act = False, False, base, base
-                for b in range(b0, b1):
-                    waits = waits or opened_for[b] >= 0
-                    if open_row[b] >= 0:
-                        is_open = True
-                        pre = max(pre, pre_ready[b])
-                    act = max(act, act_ready[b])
-                t = pre if is_open else act
-                if not waits and t < when:
-                    when, key, target = t, -NEVER, r
-                    command = (PRE if per_bank else PREA) if is_open else (REFB if per_bank else REF)
+                    low_bank, high_bank = 0, total
+                elif rank.refresh_at < refresh_next:
+                    refresh_next = rank.refresh_at
         # An age limit, or first come first served, looks at the oldest request alone.
         only, look = -1, NEVER
         if special:
             oldest = NEVER
             for b in range(total):
-                h = head[q, b]
-                if h >= 0 and e_seq[h] < oldest:
-                    oldest, only = e_seq[h], h
-            if only >= 0 and not c[FIFO] and base - e_accepted[only] < c[AGE]:
-                look = e_accepted[only] + c[AGE]
+                h = lines[writing * total + b].head
+                if h >= 0 and entries[h].key < oldest:
+                    oldest, only = entries[h].key, h
+            if only >= 0 and not c.fifo and base - entries[only].accepted < c.age:
+                look = entries[only].accepted + c.age
                 only = -1
+        # What could each bank do that something touched?
         for b in range(low_bank, high_bank):
-            h = head[q, b]
-            x = opened_for[b]
-            if h < 0 and x < 0:
-                continue
-            part = part_of[b]
+            bank, line, column, other = banks[b], lines[writing * total + b], slots[2 * b], slots[2 * b + 1]
+            h, x, y, z = line.head, bank.opened_for, -1, -1
+            what = ACT
+            if h >= 0 and (only < 0 or entries[only].bank == b):
+                rank = ranks[bank.rank]
+                if not (due and rank.refresh_due and (not per_bank or b % per_rank == rank.refresh_bank)):
+                    y = line.hit
+                    if only >= 0:
+                        h = only
+                        y = only if entries[only].row == bank.open_row else -1
+                    if cap and y >= 0 and y != h and bank.run >= cap:
+                        y = -1
+                    if x >= 0:
+                        pass
+                    elif bank.open_row < 0:
+                        z, other.time = h, bank.act_ready
+                    else:  # a row may be closed for a request of another, older or younger than its hits
+                        z, what, other.time = line.miss, PRE, bank.pre_ready
+                        if only >= 0:
+                            z = only if y < 0 else -1
             if x >= 0:  # a row opened for a request: it goes first, whichever queue it is in
                 w = 1 if x >= reads else 0
-                t = write_ok[part] if w else read_ok[part]
-                if col_ready[b] > t:
-                    t = col_ready[b]
-                if base > t:
-                    t = base
-                s = e_seq[x] - _FIRST
-                if t < when or (t == when and s < key):
-                    when, key, command, target = t, s, w, x
-            if due and refresh_due[rank_of[b]] and (not per_bank or b - rank_of[b] * banks == refresh_bank[rank_of[b]]):
+                if y >= 0 and w != writing:
+                    z, what, other.time = y, writing, bank.col_ready
+                y = x
+                column.time, column.key, column.gate = bank.col_ready, entries[x].key - _FIRST, 4 * bank.part + w
+            elif y >= 0:
+                entry = entries[y]
+                column.time, column.key = max(bank.col_ready, entry.visible), entry.key
+                column.gate = 4 * bank.part + writing
+            if z >= 0:
+                entry = entries[z]
+                other.time, other.key, other.gate = max(other.time, entry.visible), entry.key, 4 * bank.part + what
+            column.entry, other.entry = y, z
+            for i in range(2 * b, 2 * b + 2):
+                slot = slots[i]
+                if slot.entry >= 0:
+                    if slot.live < 0:
+                        live[n_live], slot.live = i, n_live
+                        n_live += 1
+                elif slot.live >= 0:
+                    n_live -= 1
+                    live[slot.live] = live[n_live]
+                    slots[live[n_live]].live = slot.live
+                    slot.live = -1
+        # The first command of all; after an injection, only its bank can have a new one.
+        best = -1
+        if fresh:
+            when, key, command, target = NEVER, NEVER, -1, -1
+            if due:
+                for r in range(n_ranks):
+                    rank = ranks[r]
+                    if not rank.refresh_due:
+                        continue
+                    b0 = r * per_rank + (rank.refresh_bank if per_bank else 0)
+                    b1 = b0 + (1 if per_bank else per_rank)
+                    waits, is_open, pre, act = False, False, base, base
+                    for b in range(b0, b1):
+                        bank = banks[b]
+                        waits = waits or bank.opened_for >= 0
+                        if bank.open_row >= 0:
+                            is_open = True
+                            pre = max(pre, bank.pre_ready)
+                        act = max(act, bank.act_ready)
+                    if per_bank:
+                        act = max(act, rank.refresh_ok, gates[4 * banks[b0].part + ACT])
+                    t = pre if is_open else act
+                    if not waits and t < when:
+                        when, key, target = t, -NEVER, r
+                        command = (PRE if per_bank else PREA) if is_open else (REFB if per_bank else REF)
+            for k in range(n_live):
+                i = live[k]
+                slot = slots[i]
+                t = max(slot.time, gates[slot.gate], base)
+                if t < when or (t == when and slot.key < key):
+                    when, key, best = t, slot.key, i
+        elif low_bank < high_bank:
+            for i in range(2 * low_bank, 2 * high_bank):
+                slot = slots[i]
+                if slot.entry >= 0:
+                    t = max(slot.time, gates[slot.gate], base)
+                    if t < when or (t == when and slot.key < key):
+                        when, key, best = t, slot.key, i
+        if best >= 0:
+            command, target = slots[best].gate & 3, slots[best].entry
+        if closed:  # rows that nobody queued wants are closed as soon as they may be
+            if command == _IDLE and (lines[target].hit >= 0 or lines[total + target].hit >= 0):
+                fresh, low_bank, high_bank = True, 0, total
+                command = -1
                 continue
-            if h < 0:
-                continue
-            y = hit[q, b]
-            if only >= 0:
-                if e_bank[only] != b:
-                    continue
-                h = only
-                y = only if e_row[only] == open_row[b] else -1
-            if cap and y >= 0 and y != h and run[b] >= cap:
-                y = -1
-            if y >= 0 and y != x:
-                t = write_ok[part] if q else read_ok[part]
-                if col_ready[b] > t:
-                    t = col_ready[b]
-                if base > t:
-                    t = base
-                if e_visible[y] > t:
-                    t = e_visible[y]
-                s = e_seq[y]
-                if t < when or (t == when and s < key):
-                    when, key, command, target = t, s, q, y
-            if x >= 0:
-                continue
-            if open_row[b] >= 0:  # a row may be closed for a request of another, older or younger than its hits
-                h = miss[q, b] if only < 0 else (only if y < 0 else -1)
-                if h < 0:
-                    continue
-                t = pre_ready[b]
-                kind = PRE
-            else:
-                t = act_ready[b]
-                if rrd_ok[part] > t:
-                    t = rrd_ok[part]
-                r = rank_of[b]
-                if faw[r, faw_at[r]] + c[FAW] > t:
-                    t = faw[r, faw_at[r]] + c[FAW]
-                kind = ACT
-            if base > t:
-                t = base
-            if e_visible[h] > t:
-                t = e_visible[h]
-            s = e_seq[h]
-            if t < when or (t == when and s < key):
-                when, key, command, target = t, s, kind, h
-        if c[CLOSED]:  # rows that nobody queued wants are closed as soon as they may be
             for b in range(total):
-                if open_row[b] >= 0 and opened_for[b] < 0 and hit[0, b] < 0 and hit[1, b] < 0:
-                    t = pre_ready[b] if pre_ready[b] > base else base
+                bank = banks[b]
+                if bank.open_row >= 0 and bank.opened_for < 0 and lines[b].hit < 0 and lines[total + b].hit < 0:
+                    t = max(bank.pre_ready, base)
                     if t < when:
                         when, key, command, target = t, NEVER, _IDLE, b
         low_bank, high_bank, fresh = 0, 0, False
         # What comes first?
         if look > refresh_next:
             look = refresh_next
-        if when >= look and data >= look and inject >= look and look < until:
+        if when >= look and inject >= look and look < horizon:
             now = look  # nothing happens, but a refresh falls due or a request grows too old to wait
             continue
-        if data <= when and data <= inject:
-            if data >= until:
-                break
-            now, m = data, giver
-            at = progress[m, HEAD]
-            wait = data - return_accepted[m, at]
-            latency[m, 0] += wait
-            latency[m, 1] += 1
-            latency[m, 2 + (wait if wait < buckets - 3 else buckets - 3)] += 1
-            progress[m, HEAD] = at + 1 if at + 1 < ring else 0
-            data = NEVER
-            for i in range(nm):
-                if progress[i, HEAD] != progress[i, TAIL] and return_at[i, progress[i, HEAD]] < data:
-                    data, giver = return_at[i, progress[i, HEAD]], i
-            progress[m, OUT] -= 1
-            progress[m, SERVED] += 1
-            progress[m, LAST] = now
-            if masters[m, GAP] >= 0:
-                progress[m, READY] = now + masters[m, GAP]
-            if progress[m, SERVED] == masters[m, COUNT] and not masters[m, BACKGROUND]:
-                v[FORE] -= 1
-                if stop_at_end or v[FORE] == 0:
-                    done = m
-        elif inject <= when:
-            if inject >= until:
+        if inject <= when:
+            if inject >= horizon:
                 break
             now = inject
             injected = inject + 1
             turn = who + 1 if who + 1 < nm else 0
-            m, b, w = who, progress[who, NEXT_BANK], progress[who, NEXT_WRITE]
+            m = masters[who]
+            b, w, since = m.bank, m.next_write, m.ready
             if w:
                 free_w -= 1
                 e = free[reads + free_w]
                 n_write += 1
-                progress[m, SERVED] += 1
-                progress[m, LAST] = inject
+                m.written = inject
             else:
                 free_r -= 1
                 e = free[free_r]
                 n_read += 1
-                progress[m, OUT] += 1
-            e_bank[e], e_row[e], e_seq[e], e_master[e] = b, progress[m, NEXT_ROW], sequence, m
+                m.queued += 1
+                if m.out < m.window:
+                    m.out += 1
+                else:  # the place of a line that has come back
+                    m.last = returns[who, m.head]
+                    m.head = m.head + 1 if m.head + 1 < ring else 0
+            s = sequence
+            if mode == FAIR:
+                s = max(m.tag, virtual)
+                m.tag = s + m.cost
+            s += m.level << _LEVEL
+            entry, line = entries[e], lines[w * total + b]
+            entry.bank, entry.row, entry.sequence, entry.key, entry.master = b, m.row, sequence, s, who
+            entry.accepted = since if m.gap >= 0 and since > 0 else inject
+            entry.visible = inject + 1
             sequence += 1
-            e_accepted[e] = progress[m, READY] if masters[m, GAP] >= 0 and progress[m, READY] > 0 else inject
-            e_visible[e] = inject + 1
-            t = tail[w, b]
-            after[e], before[e] = -1, t
-            if t >= 0:
-                after[t] = e
+            # Into its bank's line, behind all that rank before it or with it.
+            p, n = line.tail, -1
+            while p >= 0 and entries[p].key > s:
+                p, n = entries[p].before, p
+            entry.before, entry.after = p, n
+            if p >= 0:
+                entries[p].after = e
             else:
-                head[w, b] = e
-            tail[w, b] = e
-            if open_row[b] == e_row[e]:
-                if hit[w, b] < 0:
-                    hit[w, b] = e
-            elif miss[w, b] < 0:
-                miss[w, b] = e
+                line.head = e
+            if n >= 0:
+                entries[n].before = e
+                fresh = True
+            else:
+                line.tail = e
+            if banks[b].open_row == m.row:
+                if line.hit < 0 or entries[line.hit].key > s:
+                    line.hit = e
+            elif line.miss < 0 or entries[line.miss].key > s:
+                line.miss = e
             low_bank, high_bank = b, b + 1
-            if masters[m, PACE] > 0:
-                progress[m, READY] = max(progress[m, READY], inject) + masters[m, PACE]
-            progress[m, INDEX] += 1
-            if progress[m, INDEX] < masters[m, COUNT]:
-                fetch(m, c, masters, segments, pieces, xors, progress)
-            if w and progress[m, SERVED] == masters[m, COUNT] and not masters[m, BACKGROUND]:
-                v[FORE] -= 1
-                if stop_at_end or v[FORE] == 0:
-                    done = m
-        elif when >= until or when == NEVER:
+            m.index += 1
+            if m.open:
+                _generate(m, now)
+                m.backlog -= 1
+                m.ready = now if m.backlog else (m.fine + (1 << FINE) - 1) >> FINE
+            elif m.pace > 0:
+                # A master that was held up by others starts its pace anew; one that was not keeps the fraction.
+                if inject << FINE >= m.fine + (1 << FINE):
+                    m.fine = inject << FINE
+                m.fine += m.pace
+                m.ready = max(m.ready, (m.fine + (1 << FINE) - 1) >> FINE)
+            if m.index < m.count:
+                fetch(m, segments, bits)
+            elif not m.background and m.queued == 0:
+                horizon, finisher = _horizon(until, stop_at_end, masters, returns)
+        elif when >= horizon or when == NEVER:
             break
         elif command <= WR:
             now, fresh = when, True
             e, w = target, command
-            b = e_bank[e]
-            part = part_of[b]
-            logged = _note(log, logged, when, w, rank_of[b], b - rank_of[b] * banks, e_row[e], e_seq[e])
-            v[SERVED_ALL] += 1
-            if opened_for[b] == e:
-                opened_for[b] = -1
+            entry = entries[e]
+            b = entry.bank
+            bank, line, m = banks[b], lines[w * total + b], masters[entry.master]
+            if logged < room:
+                logged = _note(log, logged, when, w, bank.rank, b % per_rank, entry.row, entry.sequence)
+            v.served += 1
+            if bank.opened_for == e:
+                bank.opened_for = -1
             else:
-                v[HITS] += 1
-            run[b] += 1
-            p, n = before[e], after[e]
+                v.hits += 1
+            bank.run += 1
+            p, n = entry.before, entry.after
             if p >= 0:
-                after[p] = n
+                entries[p].after = n
             else:
-                head[w, b] = n
+                line.head = n
             if n >= 0:
-                before[n] = p
+                entries[n].before = p
             else:
-                tail[w, b] = p
-            if hit[w, b] == e:
-                hit[w, b] = _next_hit(n, open_row[b], e_row, after)
-            if miss[w, b] == e:
-                miss[w, b] = _next_miss(n, open_row[b], e_row, after)
-            free_cmd = when + c[BUSY_COL]
-            for k in range(ranks * groups):
-                if k == part:
-                    same, other = c[CCD_L], (c[WR_RD_L] if w else c[RD_WR])
-                elif k // groups == part // groups:
-                    same, other = c[CCD_S], (c[WR_RD_S] if w else c[RD_WR])
+                line.tail = p
+            if line.hit == e:
+                while n >= 0 and entries[n].row != bank.open_row:
+                    n = entries[n].after
+                line.hit = n
+            low_bank, high_bank = b, b + 1
+            free_cmd = when + c.busy_col
+            for k in range(n_ranks * groups):
+                if k == bank.part:
+                    same, turned = c.ccd_l, (c.wr_rd_l if w else c.rd_wr)
+                elif k // groups == bank.rank:
+                    same, turned = c.ccd_s, (c.wr_rd_s if w else c.rd_wr)
                 else:  # another rank: the bus alone is shared
-                    same, other = c[RANK], (c[RANK_WR_RD] if w else c[RD_WR] + c[RANK] - c[BURST])
-                if w:
-                    write_ok[k] = max(write_ok[k], when + same)
-                    read_ok[k] = max(read_ok[k], when + other)
-                else:
-                    read_ok[k] = max(read_ok[k], when + same)
-                    write_ok[k] = max(write_ok[k], when + other)
+                    same, turned = c.rank, (c.rank_wr_rd if w else c.rd_wr + c.rank - c.burst)
+                gates[4 * k + w] = max(gates[4 * k + w], when + same)
+                gates[4 * k + 1 - w] = max(gates[4 * k + 1 - w], when + turned)
+            if mode == FAIR:
+                virtual = max(virtual, entry.key - (m.level << _LEVEL))
             if w:
-                pre_ready[b] = max(pre_ready[b], when + c[WR_PRE])
+                bank.pre_ready = max(bank.pre_ready, when + c.wr_pre)
                 free[reads + free_w] = e
                 free_w += 1
                 n_write -= 1
             else:
-                pre_ready[b] = max(pre_ready[b], when + c[RD_PRE])
-                m = e_master[e]
-                at = progress[m, TAIL]
-                t = when + c[DONE] + masters[m, PATH]
-                return_at[m, at], return_accepted[m, at] = t, e_accepted[e]
-                progress[m, TAIL] = at + 1 if at + 1 < ring else 0
-                if t < data:
-                    data, giver = t, m
+                bank.pre_ready = max(bank.pre_ready, when + c.rd_pre)
                 free[free_r] = e
                 free_r += 1
                 n_read -= 1
+                m.queued -= 1
+                t = when + c.done + m.path
+                returns[entry.master, m.tail] = t
+                m.tail = m.tail + 1 if m.tail + 1 < ring else 0
+                wait = t - entry.accepted
+                m.waited += wait
+                m.waits += 1
+                latency[entry.master, min(wait, buckets - 1)] += 1
+                if m.gap >= 0:
+                    m.ready = t + m.gap
+                if m.queued == 0 and m.index == m.count and not m.background:
+                    horizon, finisher = _horizon(until, stop_at_end, masters, returns)
         elif command == ACT:
             now, fresh = when, True
-            e = target
-            b = e_bank[e]
-            r, part = rank_of[b], part_of[b]
-            logged = _note(log, logged, when, ACT, r, b - r * banks, e_row[e], e_seq[e])
-            v[ACTIVATES] += 1
-            open_row[b], opened_for[b], run[b] = e_row[e], e, 0
-            col_ready[b], pre_ready[b], act_ready[b] = when + c[RCD], when + c[RAS], when + c[RC]
-            for g in range(groups):
-                k = r * groups + g
-                gap = c[RRD_L] if k == part else c[RRD_S]
-                rrd_ok[k] = max(rrd_ok[k], when + gap)
-            faw[r, faw_at[r]] = when
-            faw_at[r] = (faw_at[r] + 1) & 3
-            free_cmd = when + c[BUSY_ACT]
-            hit[0, b] = _next_hit(head[0, b], open_row[b], e_row, after)
-            hit[1, b] = _next_hit(head[1, b], open_row[b], e_row, after)
-            miss[0, b] = _next_miss(head[0, b], open_row[b], e_row, after)
-            miss[1, b] = _next_miss(head[1, b], open_row[b], e_row, after)
+            entry = entries[target]
+            b = entry.bank
+            bank = banks[b]
+            if logged < room:
+                logged = _note(log, logged, when, ACT, bank.rank, b % per_rank, entry.row, entry.sequence)
+            v.activates += 1
+            bank.open_row, bank.opened_for, bank.run = entry.row, target, 0
+            bank.col_ready, bank.pre_ready, bank.act_ready = when + c.rcd, when + c.ras, when + c.rc
+            rank = ranks[bank.rank]
+            faw[4 * bank.rank + rank.faw_at] = when
+            rank.faw_at = (rank.faw_at + 1) & 3
+            t = faw[4 * bank.rank + rank.faw_at] + c.faw
+            for k in range(bank.rank * groups, (bank.rank + 1) * groups):
+                gates[4 * k + ACT] = max(gates[4 * k + ACT], t, when + (c.rrd_l if k == bank.part else c.rrd_s))
+            free_cmd = when + c.busy_act
+            for k in range(2):  # the first in each line that wants the open row, and the first that wants another
+                line = lines[k * total + b]
+                n = line.head
+                while n >= 0 and entries[n].row != bank.open_row:
+                    n = entries[n].after
+                line.hit, n = n, line.head
+                while n >= 0 and entries[n].row == bank.open_row:
+                    n = entries[n].after
+                line.miss = n
+            low_bank, high_bank = b, b + 1
         elif command in (REF, REFB):
             now, fresh = when, True
-            r = target
-            b0 = r * banks + (refresh_bank[r] if per_bank else 0)
-            b1 = b0 + (1 if per_bank else banks)
-            logged = _note(log, logged, when, command, r, b0 - r * banks, -1, -1)
+            rank = ranks[target]
+            b0 = target * per_rank + (rank.refresh_bank if per_bank else 0)
+            b1 = b0 + (1 if per_bank else per_rank)
+            if logged < room:
+                logged = _note(log, logged, when, command, target, b0 % per_rank, -1, -1)
             for b in range(b0, b1):
-                act_ready[b] = when + (c[RFCPB] if per_bank else c[RFCAB])
+                banks[b].act_ready = when + (c.rfc_pb if per_bank else c.rfc_ab)
             if per_bank:
-                refresh_bank[r] = refresh_bank[r] + 1 if refresh_bank[r] + 1 < banks else 0
-            refresh_at[r] += c[REFI] // banks if per_bank else c[REFI]
-            refresh_due[r] = 0
+                faw[4 * target + rank.faw_at] = when
+                rank.faw_at = (rank.faw_at + 1) & 3
+                t = faw[4 * target + rank.faw_at] + c.faw
+                for k in range(target * groups, (target + 1) * groups):
+                    gates[4 * k + ACT] = max(gates[4 * k + ACT], t, when + (c.rrd_l if k == banks[b0].part else c.rrd_s))
+                rank.refresh_ok = when + c.rfc_pb
+                rank.refresh_bank = rank.refresh_bank + 1 if rank.refresh_bank + 1 < per_rank else 0
+            rank.refresh_at += c.refi // per_rank if per_bank else c.refi
+            rank.refresh_due = 0
             due -= 1
-            v[REFRESHES] += 1
-            free_cmd = when + c[BUSY_REF]
+            refresh_next = min(refresh_next, rank.refresh_at)
+            low_bank, high_bank = 0, total
+            v.refreshes += 1
+            free_cmd = when + c.busy_ref
         else:  # a precharge: of a bank for a request, for refresh, of an idle row, or of all banks of a rank
             now, fresh = when, True
-            b0 = target if command == _IDLE else target * banks
-            if command == PRE:
-                b0 = target * banks + refresh_bank[target] if key == -NEVER else e_bank[target]
-            r = rank_of[b0]
-            b1 = b0 + (banks if command == PREA else 1)
-            request = e_seq[target] if command == PRE and key != -NEVER else -1
-            kind = PREA if command == PREA else PRE
-            logged = _note(log, logged, when, kind, r, b0 - r * banks, open_row[b0], request)
+            b0, request, kind = target, -1, PRE
+            if command == PREA:
+                b0, kind = target * per_rank, PREA
+            elif command == PRE and key == -NEVER:
+                b0 = target * per_rank + ranks[target].refresh_bank
+            elif command == PRE:
+                b0, request = entries[target].bank, entries[target].sequence
+            b1 = b0 + (per_rank if kind == PREA else 1)
+            if logged < room:
+                logged = _note(log, logged, when, kind, banks[b0].rank, b0 % per_rank, banks[b0].open_row, request)
             for b in range(b0, b1):
-                open_row[b], hit[0, b], hit[1, b] = -1, -1, -1
-                miss[0, b], miss[1, b] = head[0, b], head[1, b]
-                act_ready[b] = max(act_ready[b], when + (c[RPAB] if command == PREA else c[RPPB]))
-            free_cmd = when + c[BUSY_PRE]
-    v[NOW] = until if done == -2 and until < NEVER and until > now else now
-    v[INJECT], v[FREE_CMD], v[SEQUENCE], v[TURN] = injected, free_cmd, sequence, turn
-    v[WRITING], v[N_READ], v[N_WRITE], v[FREE_R], v[FREE_W] = writing, n_read, n_write, free_r, free_w
-    v[LOGGED] = logged
-    return -1 if done == -2 else done
+                bank = banks[b]
+                bank.open_row = -1
+                bank.act_ready = max(bank.act_ready, when + (c.rp_ab if kind == PREA else c.rp_pb))
+                for k in range(2):
+                    line = lines[k * total + b]
+                    line.hit, line.miss = -1, line.head
+            low_bank, high_bank = b0, b1
+            free_cmd = when + c.busy_pre
+    reached = horizon if horizon < NEVER else now
+    v.now = reached if reached > now else now
+    v.injected, v.free_cmd, v.sequence, v.turn = injected, free_cmd, sequence, turn
+    v.writing, v.n_read, v.n_write, v.free_r, v.free_w = writing, n_read, n_write, free_r, free_w
+    v.logged, v.virtual = logged, virtual
+    settle(v.now, masters, returns)
+    return finisher if horizon == v.now else -1

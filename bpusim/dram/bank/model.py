@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,10 @@ from bpusim.errors import HardwareError, did_you_mean
 
 __all__ = ["BankRun", "Controller", "Master", "MasterResult", "RunResult"]
 
-_FIELD = {"co": 0, "ba": 1, "bg": 1, "ra": 1, "ro": 2}
+_FIELD = {"co": k.COLUMN_BITS, "ro": k.ROW_BITS}
 _LONGEST = 1 << 14
+_COST = 1 << 12
+_MODES = {"polled": k.POLLED, "first_come": k.FIRST_COME, "fair": k.FAIR}
 _KINDS = {"seq": k.SEQ, "rand": k.RANDOM, "stride": k.STRIDE, "copy": k.COPY, "list": k.LIST}
 
 
@@ -26,6 +28,8 @@ class Controller:
     """Settings of the memory controller. ``cap``: hits served in a row while an older request waits (0: no cap).
 
     ``age``: clocks after which the oldest request alone is served (0: never). ``page``: whether rows stay open.
+    ``arbitration``: which master's request enters next, and ranks first inside: masters polled in turn (ranked as they
+    entered), whose request has waited longest, or fair queueing by the masters' weights.
     """
 
     reads: int = 32
@@ -37,16 +41,19 @@ class Controller:
     fifo: bool = False
     page: Literal["open", "closed"] = "open"
     refresh: Literal["all_bank", "per_bank", "off"] = "all_bank"
-    strict: bool = False
+    arbitration: Literal["polled", "first_come", "fair"] = "polled"
 
 
 @dataclass(frozen=True, slots=True)
 class Master:
     """A stream of requests. Addresses, regions, chunks, pitches are bytes; ``out`` counts lines in flight.
 
-    ``gap``: clocks from a completion to the next request (-1: none); ``pace``: clocks between requests; ``path``:
-    clocks from the channel's data to the master (its outstanding place is free only then). ``background`` masters do
-    not keep the run alive. ``segments`` (kind ``list``): (first line, lines, is a write).
+    ``gap``: clocks from a completion to the next request (-1: none); ``pace``: clocks between requests, fractions
+    included; ``path``: clocks from the channel's data to the master (its outstanding place is free only then).
+    ``background`` masters do not keep the run alive. ``segments`` (kind ``list``): (first line, lines, is a write).
+    ``level`` 0 goes before 1, and so on; ``weight`` is the share under fair queueing. ``buffer`` lines make it an
+    open-loop master: it generates a line every ``pace`` clocks, for ``on`` clocks of every ``period`` if that is given,
+    and loses those that find its buffer full.
     """
 
     kind: Literal["seq", "rand", "stride", "copy", "list"] = "seq"
@@ -60,17 +67,23 @@ class Master:
     gap: int = -1
     background: bool = False
     seed: int = 1
-    pace: int = 0
+    pace: float = 0
     path: int = 0
+    level: int = 0
+    weight: float = 1.0
+    buffer: int = 0
+    on: int = 0
+    period: int = 0
     segments: tuple[tuple[int, int, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class MasterResult:
-    """What one master got: requests served, clock of the last, latency of its reads in clocks."""
+    """What one master got: requests served, clock of the last, lines dropped, latency of its reads in clocks."""
 
     served: int
     last: int
+    dropped: int
     latency_mean: float
     latency_p50: float
     latency_p99: float
@@ -119,80 +132,92 @@ class BankRun:
     ) -> None:
         _check(masters, controller)
         self.channel, self.controller = channel, controller
-        self._masters = np.array([_row(m, channel.line) for m in masters], dtype=np.int64)
-        pieces, xors = _bits(channel.mapping(mapping))
-        self._map = pieces, xors
-        self._config = _config(channel, controller, len(pieces), len(xors))
+        self._bits = _bits(channel.mapping(mapping))
+        self._config = _config(channel, controller)
         rows = [s for m in masters for s in m.segments] or [(0, 0, False)]
         self._segments = np.array(rows, dtype=np.int64)
-        self.state = _fresh(self._config, self._masters)
-        self.log: NDArray[np.int64] = np.zeros((log, len(k.COLUMNS)), dtype=np.int64)
+        self.state = _fresh(self._config[0], masters, channel.line)
+        self._log: NDArray[np.int64] = np.zeros((log, len(k.COLUMNS)), dtype=np.int64)
         at = 0
         self._at = [0] * len(masters)
         self._rows: list[list[tuple[int, int, bool]]] = [[] for _ in masters]
-        for i, m in enumerate(masters):
-            self.state.progress[i, k.SEGMENT] = at
+        for m, state in zip(masters, self.state.masters, strict=True):
+            state["segment"] = at
             at += len(m.segments)
             if m.count:
-                k.fetch(i, self._config, self._masters, self._segments, pieces, xors, self.state.progress)
+                self._fetch(state)
+
+    def _fetch(self, master: Any) -> None:
+        k.fetch(master, self._segments, self._bits)
 
     @property
     def now(self) -> int:
         """Present clock."""
-        return int(self.state.scalars[k.NOW])
+        return int(self.state.run[0]["now"])
+
+    @property
+    def log(self) -> NDArray[np.int64]:
+        """The commands issued so far that the log had room for; columns are ``kernel.COLUMNS``."""
+        return self._log[: int(self.state.run[0]["logged"])]
 
     def run(self, until: int = k.NEVER, *, stop_at_end: bool = False) -> int:
         """Go on; the master that is done, or -1 at ``until`` (or where no master in the foreground has more to do)."""
         if until >= k.NEVER and not self._unfinished():
             return -1
-        return int(
-            k.advance(until, stop_at_end, self._config, self._masters, self._segments, *self._map, self.state, self.log)
-        )
+        return int(k.advance(until, stop_at_end, self._config, self._segments, self._bits, self.state, self._log))
 
     def _unfinished(self) -> bool:
-        waiting = self.state.progress[:, k.SERVED] < self._masters[:, k.COUNT]
-        return bool((waiting & (self._masters[:, k.BACKGROUND] == 0)).any())
+        m = self.state.masters
+        return bool(((m["served"] < m["count"]) & (m["background"] == 0)).any())
 
     def served(self, master: int) -> int:
         """Lines master number ``master`` has got so far."""
-        return int(self.state.progress[master, k.SERVED])
+        return int(self.state.masters[master]["served"])
+
+    def dropped(self, master: int) -> int:
+        """Lines an open-loop master has lost so far."""
+        return int(self.state.masters[master]["dropped"])
+
+    def pace(self, master: int, clocks: float) -> None:
+        """From now on at least so many clocks between a master's requests (0: no limit)."""
+        self.state.masters[master]["pace"] = _fine(clocks)
 
     def start(self, master: int, segments: Sequence[tuple[int, int, bool]], at: int) -> int:
         """Give an idle ``list`` master more to do from clock ``at`` on; returns the lines it had got before."""
-        pr = self.state.progress[master]
-        room = len(self._segments) // len(self._masters)
+        room = len(self._segments) // len(self._at)
         if len(segments) > room:
             room = 2 * len(segments)
-            self._segments = np.zeros((room * len(self._masters), 3), dtype=np.int64)
-            self._rows = [self._rows[m] if m < len(self._rows) else [] for m in range(len(self._masters))]
+            self._segments = np.zeros((room * len(self._at), 3), dtype=np.int64)
             for m, rows in enumerate(self._rows):
                 if rows and m != master:
-                    self.state.progress[m, k.SEGMENT] += m * room - self._at[m]
+                    self.state.masters[m]["segment"] += m * room - self._at[m]
                     self._segments[m * room : m * room + len(rows)] = rows
-            self._at = [m * room for m in range(len(self._masters))]
+            self._at = [m * room for m in range(len(self._at))]
         self._rows[master] = list(segments)
-        self._segments[self._at[master] : self._at[master] + len(segments)] = segments
-        pr[k.SEGMENT], pr[k.OFFSET], pr[k.READY] = self._at[master], 0, max(at, self.now)
-        before = int(pr[k.SERVED])
-        self._masters[master, k.COUNT] = before + sum(n for _, n, _ in segments)
-        k.fetch(master, self._config, self._masters, self._segments, *self._map, self.state.progress)
+        first = self._at[master]
+        self._segments[first : first + len(segments)] = segments
+        state = self.state.masters[master]
+        state["segment"], state["offset"], state["ready"] = first, 0, max(at, self.now)
+        before = int(state["index"])
+        state["count"] = before + sum(n for _, n, _ in segments)
+        self._fetch(state)
         return before
 
     def result(self) -> RunResult:
         """What has come of it so far."""
-        st, v = self.state, self.state.scalars
-        foreground = self._masters[:, k.BACKGROUND] == 0
+        masters, v = self.state.masters, self.state.run[0]
+        foreground = masters["background"] == 0
         return RunResult(
             channel=self.channel,
             masters=tuple(
-                MasterResult(int(p[k.SERVED]), int(p[k.LAST]), *_latency(hist))
-                for p, hist in zip(st.progress, st.latency, strict=True)
+                MasterResult(int(m["served"]), int(m["last"]), int(m["dropped"]), *_latency(m, hist))
+                for m, hist in zip(masters, self.state.latency, strict=True)
             ),
-            clocks=int(st.progress[foreground, k.LAST].max(initial=0)),
-            hits=int(v[k.HITS]),
-            served=int(v[k.SERVED_ALL]),
-            activates=int(v[k.ACTIVATES]),
-            refreshes=int(v[k.REFRESHES]),
+            clocks=int(masters["last"][foreground].max(initial=0)),
+            hits=int(v["hits"]),
+            served=int(v["served"]),
+            activates=int(v["activates"]),
+            refreshes=int(v["refreshes"]),
         )
 
 
@@ -206,11 +231,19 @@ def _check(masters: Sequence[Master], controller: Controller) -> None:
         raise HardwareError(f"write watermarks {controller.low} and {controller.high} are not in order within 0 to 1")
     if controller.refresh not in ("all_bank", "per_bank", "off") or controller.page not in ("open", "closed"):
         raise HardwareError(f"unknown refresh '{controller.refresh}' or page policy '{controller.page}'")
+    if controller.arbitration not in _MODES:
+        raise HardwareError(f"unknown arbitration '{controller.arbitration}'", do=did_you_mean(controller.arbitration, list(_MODES)))
     for m in masters:
         if m.kind not in _KINDS:
             raise HardwareError(f"unknown pattern '{m.kind}'", do=did_you_mean(m.kind, list(_KINDS)))
         if m.out < 1 or m.count < 0 or min(m.base, m.region, m.chunk, m.pitch, m.pace, m.path) < 0 or m.gap < -1:
             raise HardwareError(f"a master with a negative figure, or without a line in flight: {m}")
+        if m.gap >= 0 and m.out != 1:
+            raise HardwareError(f"a gap after each line needs a master with one line in flight, not {m.out}", do="out=1")
+        if not 0 <= m.level < 64 or not m.weight > 0 or m.buffer < 0 or not 0 <= m.on <= m.period:
+            raise HardwareError(f"a level, weight, buffer or burst out of range: {m}")
+        if m.buffer and m.pace <= 0:
+            raise HardwareError("an open-loop master needs a pace")
         if m.write and m.kind not in ("seq", "rand"):
             raise HardwareError(f"a share of writes means nothing to the pattern '{m.kind}'")
         if m.kind == "list":
@@ -221,115 +254,97 @@ def _check(masters: Sequence[Master], controller: Controller) -> None:
                 )
 
 
-def _row(m: Master, line: int) -> list[int]:
-    lines = max(m.region // line, 1)
-    row = [0] * k.MASTER
-    row[k.KIND], row[k.BASE], row[k.REGION] = _KINDS[m.kind], m.base // line, lines
-    row[k.CHUNK], row[k.PITCH] = max(m.chunk // line, 1), max(m.pitch // line, 1)
-    row[k.WRITE], row[k.COUNT], row[k.WINDOW], row[k.GAP] = m.write, m.count, m.out, m.gap
-    row[k.BACKGROUND], row[k.SEED], row[k.PACE] = int(m.background), m.seed, m.pace
-    row[k.PATH] = m.path
-    return row
+def _fine(clocks: float) -> int:
+    """Clocks as the kernel's fixed-point number; what is not zero stays so."""
+    return max(round(clocks * (1 << k.FINE)), 1) if clocks else 0
 
 
-def _bits(mapping: Mapping) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pieces (kind, bits, place in the bank's number) and XORs (place, first row bit, mask)."""
+def _bits(mapping: Mapping) -> NDArray[np.int64]:
+    """Rows for the kernel: pieces (field, bits, place in the bank's number), XORs (XOR, first row bit, place, mask)."""
     place = {"ba": 0, "bg": mapping.bits["ba"], "ra": mapping.bits["ba"] + mapping.bits["bg"]}
     taken = dict.fromkeys(place, 0)
-    pieces = []
+    rows = []
     for field, n in mapping.pieces:
         at = place[field] + taken[field] if field in place else 0
         if field in taken:
             taken[field] += n
-        pieces.append((_FIELD[field], n, at))
-    xors = [(place[f], first, (1 << mapping.bits[f]) - 1) for f, first in mapping.xors]
-    return np.array(pieces, dtype=np.int64).reshape(-1, 3), np.array(xors or [(0, 0, 0)], dtype=np.int64)[: len(xors)]
+        rows.append((_FIELD.get(field, k.BANK_BITS), n, at, 0))
+    rows += [(k.XOR, first, place[f], (1 << mapping.bits[f]) - 1) for f, first in mapping.xors]
+    return np.array(rows, dtype=np.int64)
 
 
-def _config(channel: Channel, controller: Controller, pieces: int, xors: int) -> NDArray[np.int64]:
+def _config(channel: Channel, controller: Controller) -> NDArray[np.void]:
     s, t, d = channel.timing, channel.timing.timing, channel.timing.device
-    c = np.zeros(k.CONFIG, dtype=np.int64)
-    values = {
-        k.RCD: t.RCD, k.RPPB: t.RPpb, k.RPAB: t.RPab, k.RAS: t.RAS, k.RC: t.RC, k.RRD_S: t.RRD_S, k.RRD_L: t.RRD_L,
-        k.FAW: t.FAW, k.CCD_S: t.CCD_S, k.CCD_L: t.CCD_L, k.RANK: s.rank_switch, k.RD_WR: s.read_to_write,
-        k.WR_RD_S: s.write_to_read(False), k.WR_RD_L: s.write_to_read(True), k.RD_PRE: s.read_to_precharge,
-        k.WR_PRE: s.write_to_precharge, k.DONE: s.read_done, k.REFI: t.REFI, k.RFCAB: t.RFCab, k.RFCPB: t.RFCpb,
-        k.BUSY_ACT: s.command.activate, k.BUSY_COL: s.command.column, k.BUSY_PRE: s.command.precharge,
-        k.BUSY_REF: s.command.refresh, k.BANKS: d.banks, k.GROUPS: d.groups, k.RANKS: d.ranks,
-        k.READS: controller.reads, k.WRITES: controller.writes, k.HIGH: int(controller.high * controller.writes),
-        k.LOW: -int(-controller.low * controller.writes // 1), k.CAP: controller.cap, k.AGE: controller.age,
-        k.FIFO: int(controller.fifo), k.CLOSED: int(controller.page == "closed"),
-        k.REFRESH: {"off": 0, "all_bank": 1, "per_bank": 2}[controller.refresh], k.STRICT: int(controller.strict),
-        k.PIECES: pieces, k.XORS: xors, k.BURST: t.BL, k.RANK_WR_RD: max(t.WL + t.BL + t.RTRS - t.RL, 1),
-    }  # fmt: skip
-    for index, value in values.items():
-        c[index] = value
-    return c
+    return _filled(
+        k.CONFIG,
+        rcd=t.RCD, rp_pb=t.RPpb, rp_ab=t.RPab, ras=t.RAS, rc=t.RC, rrd_s=t.RRD_S, rrd_l=t.RRD_L, faw=t.FAW,
+        ccd_s=t.CCD_S, ccd_l=t.CCD_L, rank=s.rank_switch, rd_wr=s.read_to_write, wr_rd_s=s.write_to_read(False),
+        wr_rd_l=s.write_to_read(True), rd_pre=s.read_to_precharge, wr_pre=s.write_to_precharge, done=s.read_done,
+        refi=t.REFI, rfc_ab=t.RFCab, rfc_pb=t.RFCpb, rank_wr_rd=max(t.WL + t.BL + t.RTRS - t.RL, 1), burst=t.BL,
+        busy_act=s.command.activate, busy_col=s.command.column, busy_pre=s.command.precharge,
+        busy_ref=s.command.refresh, banks=d.banks, groups=d.groups, ranks=d.ranks,
+        reads=controller.reads, writes=controller.writes, high=int(controller.high * controller.writes),
+        low=-int(-controller.low * controller.writes // 1), cap=controller.cap, age=controller.age,
+        fifo=controller.fifo, closed=controller.page == "closed",
+        refresh={"off": 0, "all_bank": 1, "per_bank": 2}[controller.refresh], mode=_MODES[controller.arbitration],
+    )  # fmt: skip
 
 
-def _fresh(c: NDArray[np.int64], masters: NDArray[np.int64]) -> k.State:
-    ranks, banks, groups = int(c[k.RANKS]), int(c[k.BANKS]), int(c[k.GROUPS])
-    total, entries = ranks * banks, int(c[k.READS] + c[k.WRITES])
-    nm = len(masters)
+def _filled(record: np.dtype[np.void], **values: int) -> NDArray[np.void]:
+    """An array of one record; those fields not given are zero."""
+    out = np.zeros(1, dtype=record)
+    for name, value in values.items():
+        out[name] = value
+    return out
 
-    def zeros(*shape: int) -> NDArray[np.int64]:
-        return np.zeros(shape, dtype=np.int64)
 
-    def none(*shape: int) -> NDArray[np.int64]:
-        return np.full(shape, -1, dtype=np.int64)
+def _master(m: Master, line: int) -> NDArray[np.void]:
+    return _filled(
+        k.MASTER,
+        kind=_KINDS[m.kind], base=m.base // line, region=max(m.region // line, 1), chunk=max(m.chunk // line, 1),
+        pitch=max(m.pitch // line, 1), write=m.write, count=m.count, window=m.out, gap=m.gap, background=m.background,
+        seed=m.seed, pace=_fine(m.pace), path=m.path, level=m.level, cost=max(round(_COST / m.weight), 1),
+        open=m.buffer, on=m.on, period=m.period,
+    )  # fmt: skip
 
-    scalars = zeros(k.SCALARS)
-    scalars[k.FREE_R], scalars[k.FREE_W] = c[k.READS], c[k.WRITES]
-    scalars[k.FORE] = int((masters[:, k.BACKGROUND] == 0).sum())
-    returns = int(masters[:, k.WINDOW].max(initial=0)) + 2
-    if c[k.REFRESH]:
-        period = int(c[k.REFI]) // (banks if c[k.REFRESH] == 2 else 1)
-        refresh = np.array([period + r * period // ranks for r in range(ranks)], dtype=np.int64)
+
+def _fresh(c: Any, masters: Sequence[Master], line: int) -> k.State:
+    n_ranks, per_rank, groups = int(c["ranks"]), int(c["banks"]), int(c["groups"])
+    total, n_entries = n_ranks * per_rank, int(c["reads"] + c["writes"])
+    ranks = np.zeros(n_ranks, dtype=k.RANK)
+    if c["refresh"]:
+        period = int(c["refi"]) // (per_rank if c["refresh"] == 2 else 1)
+        ranks["refresh_at"] = [period + r * period // n_ranks for r in range(n_ranks)]
     else:
-        refresh = np.full(ranks, k.NEVER, dtype=np.int64)
+        ranks["refresh_at"] = k.NEVER
+    banks = np.zeros(total, dtype=k.BANK)
+    banks["rank"] = np.arange(total) // per_rank
+    banks["part"] = np.arange(total) // (per_rank // groups)
+    lines = np.zeros(2 * total, dtype=k.LINE)
+    for none in (banks["open_row"], banks["opened_for"], *(lines[f] for f in ("head", "tail", "hit", "miss"))):
+        none[:] = -1
     return k.State(
-        scalars=scalars,
-        progress=zeros(nm, k.PROGRESS),
-        latency=np.zeros((nm, 3 + _LONGEST)),
-        row=zeros(entries),
-        bank=zeros(entries),
-        sequence=zeros(entries),
-        master=zeros(entries),
-        accepted=zeros(entries),
-        visible=zeros(entries),
-        after=none(entries),
-        before=none(entries),
-        free=np.arange(entries, dtype=np.int64),
-        head=none(2, total),
-        tail=none(2, total),
-        hit=none(2, total),
-        miss=none(2, total),
-        run=zeros(total),
-        open_row=none(total),
-        opened_for=none(total),
-        act_ready=zeros(total),
-        col_ready=zeros(total),
-        pre_ready=zeros(total),
-        read_ok=zeros(ranks * groups),
-        write_ok=zeros(ranks * groups),
-        rrd_ok=zeros(ranks * groups),
-        faw=np.full((ranks, 4), -k.NEVER, dtype=np.int64),
-        faw_at=zeros(ranks),
-        refresh_at=refresh,
-        refresh_due=zeros(ranks),
-        refresh_bank=zeros(ranks),
-        rank_of=np.repeat(np.arange(ranks, dtype=np.int64), banks),
-        part_of=np.arange(total, dtype=np.int64) // (banks // groups),
-        return_at=zeros(nm, returns),
-        return_accepted=zeros(nm, returns),
+        run=_filled(k.RUN, free_r=c["reads"], free_w=c["writes"]),
+        masters=np.concatenate([_master(m, line) for m in masters]),
+        entries=np.zeros(n_entries, dtype=k.ENTRY),
+        lines=lines,
+        banks=banks,
+        slots=np.zeros(2 * total, dtype=k.SLOT),
+        ranks=ranks,
+        gates=np.zeros(4 * n_ranks * groups, dtype=np.int64),
+        faw=np.full(4 * n_ranks, -k.NEVER, dtype=np.int64),
+        free=np.arange(n_entries, dtype=np.int64),
+        live=np.zeros(2 * total, dtype=np.int64),
+        returns=np.zeros((len(masters), max(m.out for m in masters) + 2), dtype=np.int64),
+        latency=np.zeros((len(masters), _LONGEST), dtype=np.int64),
     )
 
 
-def _latency(hist: NDArray[np.float64]) -> tuple[float, float, float]:
+def _latency(master: Any, hist: NDArray[np.int64]) -> tuple[float, float, float]:
     """(mean, p50, p99) of read latency in clocks; percentiles count latencies beyond the last bucket as that."""
-    count = hist[1]
+    count = int(master["waits"])
     if not count:
         return 0.0, 0.0, 0.0
-    cumulated = np.cumsum(hist[2:])
+    cumulated = np.cumsum(hist)
     p50, p99 = (float(np.searchsorted(cumulated, p * count)) for p in (0.5, 0.99))
-    return float(hist[0] / count), p50, p99
+    return float(master["waited"] / count), p50, p99
