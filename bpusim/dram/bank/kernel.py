@@ -111,7 +111,7 @@ def _mix(x):
     return x ^ (x >> np.uint64(31))
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def fetch(m, segments, bits):
     """The next line of a master: its bank, row, and whether it is written."""
     i = m.index
