@@ -87,7 +87,7 @@ def _bank_channel(
             "spill": stretch("workspace"),
             "io": stretch("workspace"),
         }
-    return BankChannel(env, found, recorder, Controller(strict=dram.arbitration == "strict"), regions)
+    return BankChannel(env, found, recorder, Controller(), regions)
 
 
 def port_of(channel: FlowChannel | BankChannel, name: str, dma: DmaSpec, machine: MachineSpec, slots: int = 1) -> Port:

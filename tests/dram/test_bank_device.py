@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from bpusim.dram.bank.kernel import ACT, LOGGED, PRE, PREA, RD, REF, REFB, WR
+from bpusim.dram.bank.kernel import ACT, PRE, PREA, RD, REF, REFB, WR
 from bpusim.dram.bank.model import BankRun, Controller, Master
 from bpusim.dram.timing import Channel, channel
 
@@ -59,7 +59,7 @@ class Device:
         run = BankRun(self.ch, [self.master], self.controller, PLAIN, log=64)
         while run.now < until:  # a run stops when its masters are done, with writes still queued
             run.run(until)
-        return [(int(n[0]), int(n[1]), int(n[2]), int(n[3])) for n in run.log[: run.state.scalars[LOGGED]]]
+        return [(int(n[0]), int(n[1]), int(n[2]), int(n[3])) for n in run.log]
 
     def assert_earliest(self, index: int, command: int, t: int) -> None:
         """The command so far down the log is ``command``: not ready at ``t`` - 1, ready at ``t``."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpusim.dram.bank.kernel import ACT, LOGGED, RD, REF, REFB, WR
+from bpusim.dram.bank.kernel import ACT, RD, REF, REFB, WR
 from bpusim.dram.bank.model import BankRun, Controller, Master, RunResult
 from bpusim.dram.timing import Channel, channel
 
@@ -21,6 +21,7 @@ CheckRefresh = Callable[[Channel, Sequence[Sequence[int]], int], list[str]]
 CHANNELS = [
     channel(name) for name in ("LPDDR4-4266x32", "LPDDR4X-3200x64", "LPDDR4X-4266x64", "LPDDR5-6400x32", "DDR4-3200x64")
 ]
+ROOM = 20_000
 LIMIT = 3_000_000
 """Clocks by which every run below is over: it asks for 480 requests at most, none of which waits 5000 clocks."""
 DRAIN = 100_000
@@ -36,14 +37,13 @@ class Case:
     mapping: str | None
 
     def start(self) -> BankRun:
-        return BankRun(self.channel, self.masters, self.controller, self.mapping, log=20_000)
+        return BankRun(self.channel, self.masters, self.controller, self.mapping, log=ROOM)
 
 
 def log_of(run: BankRun) -> list[list[int]]:
     """The commands so far."""
-    n = int(run.state.scalars[LOGGED])
-    assert n < len(run.log)
-    return [[int(x) for x in line] for line in run.log[:n]]
+    assert len(run.log) < ROOM
+    return [[int(x) for x in line] for line in run.log]
 
 
 def finish(case: Case) -> BankRun:
@@ -100,11 +100,19 @@ def placed(case: Case) -> Counter[tuple[int, int, int, int]]:
 def masters(draw: st.DrawFn, line: int, capacity: int) -> Master:
     """Any master of up to 120 requests. Small regions make conflicts and hits likely."""
     kind = draw(st.sampled_from(["seq", "rand", "stride", "copy", "list"]))
+    gap, buffer = draw(st.sampled_from([-1, -1, 0, 1, 40, 400])), draw(st.sampled_from([0, 0, 0, 1, 16]))
+    on = draw(st.sampled_from([0, 500]))
     shared: dict[str, Any] = {
         "kind": kind,
-        "out": draw(st.integers(1, 64)),
-        "gap": draw(st.sampled_from([-1, -1, 0, 1, 40, 400])),
-        "pace": draw(st.sampled_from([0, 0, 1, 7, 60, 900])),
+        "out": 1 if gap >= 0 else draw(st.integers(1, 64)),
+        "gap": gap,
+        "pace": draw(st.sampled_from([1, 7.3, 60] if buffer else [0, 0, 1, 7.3, 60, 900])),
+        "path": draw(st.sampled_from([0, 0, 5, 700])),
+        "level": draw(st.sampled_from([0, 0, 1, 7])),
+        "weight": draw(st.sampled_from([0.5, 1, 3])),
+        "buffer": buffer,
+        "on": on,
+        "period": on * 3,
         "seed": draw(st.integers(0, 2**20)),
     }
     lines = capacity // line
@@ -132,7 +140,7 @@ controllers = st.builds(
     fifo=st.booleans(),
     page=st.sampled_from(["open", "closed"]),
     refresh=st.sampled_from(["all_bank", "per_bank", "off"]),
-    strict=st.booleans(),
+    arbitration=st.sampled_from(["polled", "first_come", "fair"]),
 )
 refreshing = st.builds(
     Controller,

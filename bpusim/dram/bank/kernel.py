@@ -30,7 +30,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["ACT", "COLUMNS", "NEVER", "PRE", "PREA", "RD", "REF", "REFB", "WR", "State", "advance", "fetch", "settle"]
+__all__ = ["ACT", "COLUMNS", "NEVER", "PRE", "PREA", "RD", "REF", "REFB", "WR", "State", "advance", "fetch"]
 
 NEVER = 1 << 60
 _FIRST = 1 << 50
@@ -177,7 +177,7 @@ def _generate(m, now):
 
 
 @njit(cache=True)
-def settle(now, masters, returns):
+def _settle(now, masters, returns):
     """Bring up to date what masters have got by ``now``; drop what open-loop masters cannot hold."""
     ring = returns.shape[1]
     for j in range(masters.shape[0]):
@@ -199,7 +199,7 @@ def settle(now, masters, returns):
 @njit(cache=True)
 def _horizon(until, stop_at_end, masters, returns):
     """(clock to stop at, master whose end that is or -1): the first end of a foreground master, or the last one."""
-    horizon, who, last, open_ = until, -1, -1, False
+    horizon, who, last, open_, news = until, -1, -1, False, False
     for j in range(masters.shape[0]):
         m = masters[j]
         if m.background:
@@ -214,12 +214,12 @@ def _horizon(until, stop_at_end, masters, returns):
                 horizon, who = end, j
         elif end == NEVER:
             open_ = True
-        elif end > last:
-            last, who = end, j
+        else:
+            news = news or m.served < m.count
+            if end > last:
+                last, who = end, j
     if not stop_at_end:
-        if not open_ and 0 <= last < until:
-            return last, who
-        return until, -1
+        return (last, who) if news and not open_ and last < until else (until, -1)
     return horizon, who
 
 
@@ -635,5 +635,6 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
     v.injected, v.free_cmd, v.sequence, v.turn = injected, free_cmd, sequence, turn
     v.writing, v.n_read, v.n_write, v.free_r, v.free_w = writing, n_read, n_write, free_r, free_w
     v.logged, v.virtual = logged, virtual
-    settle(v.now, masters, returns)
-    return finisher if horizon == v.now else -1
+    ended = finisher if horizon == v.now else -1
+    _settle(v.now if ended >= 0 else v.now - 1, masters, returns)
+    return ended
