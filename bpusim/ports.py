@@ -49,6 +49,11 @@ class TransferList(Protocol):
         """Sum over all transfers."""
         ...
 
+    @property
+    def written(self) -> int:
+        """Bytes of those that are writes."""
+        ...
+
     def __iter__(self) -> Iterator[Transfer]: ...
 
 

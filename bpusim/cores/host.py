@@ -29,6 +29,11 @@ class HostTraffic:
         """All together."""
         return sum(self.moved.values())
 
+    @property
+    def written(self) -> int:
+        """Those that are written."""
+        return sum(n for (_, write), n in self.moved.items() if write)
+
     def __iter__(self) -> Iterator[Transfer]:
         for (kind, write), n in self.moved.items():
             yield Transfer(self.buffer, 0, n, kind, write)

@@ -1,7 +1,7 @@
-"""The DRAM channel: presets as data, the flow model, arbitration."""
+"""The DRAM channel: the flow model and its tables, arbitration; the bank model is imported only where it is used."""
 
-from bpusim.dram.arbitration import arbiter
+from bpusim.dram.arbitration import Rules
 from bpusim.dram.flow import FlowChannel, FlowPort
-from bpusim.dram.presets import DramPreset, dram_preset
+from bpusim.dram.table import FlowTable, flow_table
 
-__all__ = ["DramPreset", "FlowChannel", "FlowPort", "arbiter", "dram_preset"]
+__all__ = ["FlowChannel", "FlowPort", "FlowTable", "Rules", "flow_table"]

@@ -16,7 +16,8 @@ __all__ = ["STANDARD", "BenchRow", "bench", "parse_stream", "parse_streams", "sp
 _SUFFIX = {"K": 10, "M": 20, "G": 30}
 _KEYS = {
     "base": "base", "region": "region", "chunk": "chunk", "pitch": "pitch", "w": "write", "n": "count", "out": "out",
-    "gap": "gap", "bg": "background", "seed": "seed", "pace": "pace",
+    "gap": "gap", "bg": "background", "seed": "seed", "pace": "pace", "path": "path", "level": "level",
+    "weight": "weight", "buffer": "buffer", "on": "on", "period": "period",
 }  # fmt: skip
 
 STANDARD: dict[str, str] = {
@@ -48,7 +49,8 @@ def parse_stream(text: str) -> Master:
         if key not in _KEYS:
             raise HardwareError(f"stream '{text}': unknown key '{key}'", do=did_you_mean(key, list(_KEYS)))
         try:
-            number = int(value[:-1], 0) << _SUFFIX[value[-1]] if value[-1:] in _SUFFIX else int(value, 0)
+            fraction = key in ("pace", "weight") and "." in value
+            number: float = float(value) if fraction else _whole(value)
         except ValueError:
             raise HardwareError(f"stream '{text}': '{pair}' is no number", do="write out=64, region=1G") from None
         if not equals or number < (-1 if key == "gap" else 0):
@@ -60,6 +62,10 @@ def parse_stream(text: str) -> Master:
 def parse_streams(text: str) -> tuple[Master, ...]:
     """Masters separated by spaces."""
     return tuple(parse_stream(word) for word in text.split())
+
+
+def _whole(text: str) -> int:
+    return int(text[:-1], 0) << _SUFFIX[text[-1]] if text[-1:] in _SUFFIX else int(text, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,64 @@
 """The channel as a fluid: transfers are flows whose rates change only when one starts, ends, or changes its limit.
 
-One live timer serves the whole channel, set for the flow that ends next. A timer that a change made stale is left in
-the queue and ignored when it fires: SimPy cannot take an event back, and a check is cheaper than a heap.
+What readers get alone, together, and beside others is a :class:`Behaviour` (a table fitted to the bank model); who gets
+how much of too little is a matter of :class:`bpusim.dram.arbitration.Rules`. Open-loop masters take their rate first.
+
+One live timer serves the whole channel, set for the flow that ends next or the next edge of a burst. A timer that a
+change made stale is left in the queue and ignored when it fires: SimPy cannot take an event back, and a check is
+cheaper than a heap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import ceil
+from dataclasses import dataclass
+from math import ceil, inf
+from typing import Protocol
 
 import simpy
 
-from bpusim.dram.arbitration import Share
+from bpusim.dram.arbitration import Ask, Rules, settle
 from bpusim.dram.ending import Ending
+from bpusim.hardware import MasterSpec
 from bpusim.ports import Flow, Observer, TransferList
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["FlowChannel", "FlowPort", "Transmission"]
+__all__ = ["Behaviour", "FlowChannel", "FlowPort", "Transmission"]
+
+_KEPT = 4096
+"""So many mixes of flows are remembered with their rates."""
+
+
+class Behaviour(Protocol):
+    """What a channel gives, however that is known; :class:`bpusim.dram.table.FlowTable` is one."""
+
+    @property
+    def peak(self) -> int:
+        """B/s on the pins."""
+        ...
+
+    @property
+    def burst_bytes(self) -> int:
+        """Bytes that an open-loop master has in flight at most."""
+        ...
+
+    def capacity(self, streams: int, written: float = 0.0, mixed: float = 0.0) -> float:
+        """B/s that so many streams get together, by the part that is written and the part that mixes line by line."""
+        ...
+
+    def idle_latency(self, window: int) -> Ps:
+        """From a request to its data on an idle channel, with ``window`` bytes in flight."""
+        ...
+
+    def alone(self, window: int, path: Ps, limit: float, others: tuple[float, float]) -> float:
+        """B/s of one reader while ``others`` take B/s and have bytes in flight."""
+        ...
 
 
 class Transmission(Ending):
     """A transfer under way on a :class:`FlowChannel`: a :class:`bpusim.ports.Flow`."""
 
-    __slots__ = ("_channel", "_history", "_limit", "_rate", "_served", "_since", "bytes", "port")
+    __slots__ = ("_channel", "_history", "_rate", "_served", "_since", "bytes", "limit", "port", "written")
 
     def __init__(
         self,
@@ -35,8 +71,9 @@ class Transmission(Ending):
         self._channel = channel
         self.port = port
         self.bytes = parts.bytes
+        self.written = round(parts.written / self.bytes, 2) if self.bytes else 0.0
         super().__init__(channel.env, then)
-        self._limit = limit
+        self.limit = limit
         self._rate = 0.0
         self._served = 0.0
         self._since: Ps = channel.env.now  # type: ignore[assignment]  # SimPy types time as float; ours is integer
@@ -51,13 +88,13 @@ class Transmission(Ending):
     def alone(self) -> float:
         """B/s it would get with the channel to itself."""
         rate = self.port.rate_alone
-        return rate if self._limit is None else min(rate, self._limit)
+        return rate if self.limit is None else min(rate, self.limit)
 
     def set_limit(self, bytes_per_s: float | None) -> None:
         """Cap the rate from now on; None lifts the cap."""
         if bytes_per_s is not None and bytes_per_s < 0:
             raise ValueError(f"a limit of {bytes_per_s} B/s")
-        self._limit = bytes_per_s
+        self.limit = bytes_per_s
         if not self.ended:
             self._channel.reshare()
 
@@ -69,6 +106,11 @@ class Transmission(Ending):
             if at >= start:
                 return min(by_then + rate * (at - start) / PS_PER_S, float(self.bytes))
         return 0.0
+
+    @property
+    def progress(self) -> float:
+        """Bytes accounted so far."""
+        return self._served
 
     def advance(self, now: Ps) -> None:
         """Account the bytes up to ``now`` at the present rate."""
@@ -102,16 +144,22 @@ class FlowPort:
     Flows of one port at the same time (two CPU cores) have a window each and share the port's limit evenly.
     """
 
-    __slots__ = ("channel", "latency", "limit", "name", "rate_alone", "rate_max", "window")
+    __slots__ = ("channel", "latency", "limit", "name", "path", "rate_alone", "rate_max", "window")
 
-    def __init__(self, channel: FlowChannel, name: str, window: int, latency: Ps, limit: int) -> None:
+    def __init__(self, channel: FlowChannel, name: str, window: int, path: Ps, limit: float) -> None:
         self.channel = channel
         self.name = name
         self.window = window
-        self.latency = latency
-        self.limit = float(limit)
-        self.rate_alone = min(float(limit), window * PS_PER_S / latency, channel.capacity)
+        self.path = path
+        self.limit = channel.rules.limit(name, limit)
+        self.latency = path + channel.behaviour.idle_latency(window)
+        self.rate_alone = self.asked(1, (0.0, 0.0))
         self.rate_max = self.rate_alone
+
+    def asked(self, flows: int, others: tuple[float, float]) -> float:
+        """B/s that so many flows of the port take while ``others`` take B/s and have bytes in flight."""
+        each = self.channel.behaviour.alone(self.window, self.path, self.limit, others)
+        return min(flows * each, max(self.limit, each)) if flows > 1 else each
 
     def start(
         self, parts: TransferList, *, limit: float | None = None, then: Callable[[Flow], None] | None = None
@@ -122,28 +170,88 @@ class FlowPort:
         return flow
 
 
-class FlowChannel:
-    """A DRAM channel that gives its masters at most ``capacity`` B/s in all, shared by ``share``.
+class _Background:
+    """A master that the machine file names: its own traffic, whoever else is there."""
 
-    ``order`` ranks masters for the strict policy; those not named come after, as they started.
-    """
+    __slots__ = ("backlog", "dropped", "moved", "name", "port", "spec")
+
+    def __init__(self, name: str, spec: MasterSpec, port: FlowPort | None) -> None:
+        self.name = name
+        self.spec = spec
+        self.port = port
+        self.moved = self.dropped = self.backlog = 0.0
+
+    def is_on(self, at: Ps) -> bool:
+        """Whether it moves anything just now."""
+        return not self.spec.period or at % self.spec.period < self.spec.on
+
+    def edge(self, at: Ps) -> Ps | None:
+        """When that changes next."""
+        if not self.spec.period or self.spec.on == self.spec.period:
+            return None
+        into = at % self.spec.period
+        return at - into + (self.spec.on if into < self.spec.on else self.spec.period)
+
+    def advance(self, given: float, on: bool, duration: Ps) -> None:
+        """Account ``duration`` in which it got ``given`` B/s. What does not fit is held, then dropped."""
+        wanted = self.spec.rate * duration / PS_PER_S if on and self.port is None else 0.0
+        got = given * duration / PS_PER_S
+        if self.port is not None:
+            self.moved += got
+            return
+        self.backlog += wanted - got
+        self.moved += got
+        if self.backlog > self.spec.buffer:
+            self.dropped += self.backlog - self.spec.buffer
+            self.backlog = float(self.spec.buffer)
+        elif given >= self.spec.rate or not on:  # all it asks for is given: what was held goes out at once
+            self.moved += self.backlog
+            self.backlog = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """What a mix of flows comes to: B/s and latency of each flow, B/s of each background master."""
+
+    rates: tuple[float, ...]
+    latencies: tuple[float, ...]
+    background: tuple[float, ...]
+
+
+class FlowChannel:
+    """A DRAM channel as a fluid. ``background``: masters with traffic of their own, by name."""
 
     def __init__(
-        self, env: simpy.Environment, capacity: float, share: Share, observer: Observer, order: Sequence[str] = ()
+        self,
+        env: simpy.Environment,
+        behaviour: Behaviour,
+        observer: Observer,
+        rules: Rules = Rules(),
+        background: Sequence[tuple[str, MasterSpec]] = (),
     ) -> None:
         self.env = env
-        self.capacity = capacity
-        self._share = share
+        self.behaviour = behaviour
+        self.rules = rules
         self._observer = observer
-        self._rank = {name: i for i, name in enumerate(order)}
         self._flows: list[Transmission] = []
         self._moved: dict[str, int] = {}
+        self._waited: dict[str, float] = {}
         self._timer: simpy.Event | None = None
         self._ending = False
+        self._known: dict[object, _Shares] = {}
+        self._shares = _Shares((), (), ())
+        self._since: Ps = 0
+        self._background: list[_Background] = []
+        for name, spec in background:
+            port = self.port(name, spec.window, spec.latency, spec.rate) if spec.window else None
+            self._background.append(_Background(name, spec, port))
+        self._on = tuple(b.is_on(0) for b in self._background)
+        if self._background:
+            self._shares = self._shares_of([])
 
-    def port(self, name: str, window: int, latency: Ps, limit: int) -> FlowPort:
-        """A port that keeps ``window`` bytes outstanding at an unloaded ``latency``, at most ``limit`` B/s."""
-        return FlowPort(self, name, window, latency, limit)
+    def port(self, name: str, window: int, path: Ps, limit: float) -> FlowPort:
+        """A port with ``window`` bytes outstanding over a ``path`` of its own to the channel, at most ``limit`` B/s."""
+        return FlowPort(self, name, window, path, limit)
 
     def add(self, flow: Transmission) -> None:
         """Take in a new flow."""
@@ -151,19 +259,53 @@ class FlowChannel:
             flow.finish(self._now())
             return
         self._flows.append(flow)
-        if self._rank:
-            self._flows.sort(key=lambda f: self._rank.get(f.port.name, len(self._rank)))
         self.reshare()
 
     def moved(self) -> dict[str, int]:
         """Bytes moved so far by master, those of flows under way included (rounded down)."""
+        self._advance(self._now())
         out = dict(self._moved)
         for f in self._flows:
             out[f.port.name] = out.get(f.port.name, 0) + int(f.served(self._now()))
+        for b in self._background:
+            out[b.name] = int(b.moved)
         return out
+
+    def dropped(self) -> dict[str, int]:
+        """Bytes lost so far by each open-loop master."""
+        self._advance(self._now())
+        return {b.name: int(b.dropped) for b in self._background if b.port is None}
+
+    def latency(self) -> dict[str, float]:
+        """Mean latency of each master's lines in ps, its own path included, as its share of the channel implies it."""
+        self._advance(self._now())
+        moved = self.moved()
+        return {name: waited / moved[name] for name, waited in self._waited.items() if moved.get(name)}
 
     def _now(self) -> Ps:
         return self.env.now  # type: ignore[return-value]  # integer by construction
+
+    def _advance(self, now: Ps) -> None:
+        """Account what went on since the last change: all rates were constant, but for bursts while nobody watched."""
+        for f, latency in zip(self._flows, self._shares.latencies, strict=False):
+            before = f.progress
+            f.advance(now)
+            self._waited[f.port.name] = self._waited.get(f.port.name, 0.0) + (f.progress - before) * latency
+        if self._background and now > self._since:
+            self._advance_background(now)
+        self._since = now
+
+    def _advance_background(self, now: Ps) -> None:
+        at = self._since
+        while at < now:
+            edges = [e for b in self._background if (e := b.edge(at)) is not None]
+            until = min([*edges, now])
+            for b, on, given in zip(self._background, self._on, self._shares.background, strict=True):
+                b.advance(given, on, until - at)
+            at = until
+            if until in edges:
+                self._on = tuple(b.is_on(at) for b in self._background)
+                self._shares = self._shares_of(self._flows)
 
     def reshare(self) -> None:
         """Work out all rates anew and set the timer for the next end (later, while flows are being ended)."""
@@ -171,55 +313,106 @@ class FlowChannel:
             return
         now = self._now()
         flows = self._flows
-        for f in flows:
-            f.advance(now)
-        if not flows:
-            self._timer = None
-            if self._observer.wants_rates:
-                self._observer.rates_changed(now, {})
-            return
-        rates = [min(flows[0].alone, self.capacity)] if len(flows) == 1 else self._rates(flows)
+        self._advance(now)
+        self._shares = shares = self._shares_of(flows)
         first: Ps | None = None
-        for f, rate in zip(flows, rates, strict=True):
+        for f, rate in zip(flows, shares.rates, strict=True):
             f.take(rate, now)
             end = f.end()
             if end is not None and (first is None or end < first):
                 first = end
         if self._observer.wants_rates:
-            given: dict[str, float] = {}
-            for f, rate in zip(flows, rates, strict=True):
-                given[f.port.name] = given.get(f.port.name, 0.0) + rate
-            self._observer.rates_changed(now, given)
+            self._tell(now)
         self._timer = None
+        if flows and (first is not None or self._helped(flows)):
+            for b in self._background:
+                edge = b.edge(now)
+                if edge is not None and (first is None or edge < first):
+                    first = edge
         if first is not None:
             timer = self.env.timeout(first - now)
             timer.callbacks.append(self._expired)
             self._timer = timer
 
-    def _rates(self, flows: list[Transmission]) -> list[float]:
-        """Shares among ports (a port asks for all its flows together), then among a port's own flows by demand."""
-        if len({f.port.name for f in flows}) == len(flows):
-            return self._share([f.alone for f in flows], [float(f.port.window) for f in flows], self.capacity)
-        ports: dict[str, list[Transmission]] = {}
+    def _helped(self, flows: Sequence[Transmission]) -> bool:
+        """Whether flows that stand still would move with all bursts over."""
+        now_on, self._on = self._on, tuple(not b.spec.period or b.edge(0) is None for b in self._background)
+        moves = any(self._shares_of(flows).rates)
+        self._on = now_on
+        return moves
+
+    def _tell(self, now: Ps) -> None:
+        given: dict[str, float] = {}
+        for f, rate in zip(self._flows, self._shares.rates, strict=True):
+            given[f.port.name] = given.get(f.port.name, 0.0) + rate
+        for b, rate in zip(self._background, self._shares.background, strict=True):
+            given[b.name] = rate
+        self._observer.rates_changed(now, given)
+
+    def _shares_of(self, flows: Sequence[Transmission]) -> _Shares:
+        """Rates of a mix of flows: worked out once for each mix."""
+        if not flows and not self._background:
+            return _Shares((), (), ())
+        if len(flows) == 1 and not self._background:
+            return _Shares((flows[0].alone,), (float(flows[0].port.latency),), ())
+        key = tuple((f.port.name, f.limit, f.written) for f in flows), self._on
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            found = self._known[key] = self._share(flows)
+        return found
+
+    def _share(self, flows: Sequence[Transmission]) -> _Shares:
+        """Open-loop masters first; then ports by the rules (a port asks for all its flows); then a port's flows."""
+        groups: dict[str, list[Transmission]] = {}
         for f in flows:
-            ports.setdefault(f.port.name, []).append(f)
-        wanted = [sum(f.alone for f in group) for group in ports.values()]
-        demands = [min(w, max(g[0].port.limit, g[0].alone)) for w, g in zip(wanted, ports.values(), strict=True)]
-        windows = [float(sum(f.port.window for f in group)) for group in ports.values()]
-        shares = self._share(demands, windows, self.capacity)
-        part = {name: r / w if w else 0.0 for name, r, w in zip(ports, shares, wanted, strict=True)}
-        return [f.alone * part[f.port.name] for f in flows]
+            groups.setdefault(f.port.name, []).append(f)
+        first = [b for b, on in zip(self._background, self._on, strict=True) if on and b.port is None]
+        closed = [b for b, on in zip(self._background, self._on, strict=True) if on and b.port is not None]
+        ports = [g[0].port for g in groups.values()] + [b.port for b in closed if b.port is not None]
+        counts = [len(g) for g in groups.values()] + [1] * len(closed)
+        caps = [sum(inf if f.limit is None else f.limit for f in g) for g in groups.values()] + [inf] * len(closed)
+        wanted = sum(b.spec.rate for b in first)
+        windows = [float(n * p.window) for n, p in zip(counts, ports, strict=True)]
+
+        def asker(port: FlowPort, count: int, cap: float) -> Callable[[tuple[float, float]], float]:
+            return lambda others: min(port.asked(count, others), cap)
+
+        askers = [asker(p, n, c) for p, n, c in zip(ports, counts, caps, strict=True)]
+        demands = settle(askers, windows, (wanted, float(len(first) * self.behaviour.burst_bytes)))
+        total = wanted + sum(demands)
+        parts = [sum(f.written for f in g) / len(g) for g in groups.values()] + [b.spec.written for b in closed]
+        written = sum(d * w for d, w in zip(demands, parts, strict=True)) + sum(b.spec.rate * b.spec.written for b in first)
+        both_ways = sum(b.spec.rate for b in (*first, *closed) if 0 < b.spec.written < 1)
+        streams = len(flows) + len(first) + len(closed)
+        capacity = self.behaviour.capacity(streams, written / total, both_ways / total) if total else 0.0
+        part = min(1.0, capacity / wanted) if wanted else 1.0
+        asks = [
+            Ask(d, w, p.latency, self.rules.weight(p.name), self.rules.rank(p.name))
+            for d, w, p in zip(demands, windows, ports, strict=True)
+        ]
+        given = self.rules.share(asks, max(capacity - part * wanted, 0.0))
+        rates: dict[int, float] = {}
+        latencies: dict[int, float] = {}
+        for group, ask, rate in zip(groups.values(), asks, given, strict=False):
+            alone = sum(f.alone for f in group)
+            wait = ask.window * PS_PER_S / rate if 0 < rate < min(ask.rate, group[0].port.limit) else 0.0
+            for f in group:
+                rates[id(f)] = rate * f.alone / alone if alone else 0.0
+                latencies[id(f)] = max(wait, float(ask.latency))
+        of_closed = dict(zip((b.name for b in closed), given[len(groups) :], strict=True))
+        background = tuple(
+            of_closed.get(b.name, part * b.spec.rate if b in first else 0.0) for b in self._background
+        )
+        return _Shares(tuple(rates[id(f)] for f in flows), tuple(latencies[id(f)] for f in flows), background)
 
     def _expired(self, timer: simpy.Event) -> None:
         if timer is not self._timer:
             return
         now = self._now()
-        ended = []
-        for f in self._flows:
-            f.advance(now)
-            end = f.end()
-            if end is not None and end <= now:
-                ended.append(f)
+        self._advance(now)
+        ended = [f for f in self._flows if (end := f.end()) is not None and end <= now]
         self._flows = [f for f in self._flows if f not in ended]
         # NOTE: masters start their next flows inside ``finish``; rates are shared out once, after them.
         self._ending = True

@@ -19,7 +19,7 @@ from bpusim.dram.mapping import Mapping
 from bpusim.errors import HardwareError, Place, Problem, did_you_mean
 from bpusim.units import PS_PER_S, Duration, Ps, Size, TransferRate
 
-__all__ = ["Channel", "TimingSet", "channel", "timing_names"]
+__all__ = ["Channel", "TimingSet", "channel", "timing_names", "timing_set"]
 
 _FOLDER = Path(__file__).with_name("timings")
 STRICT = ConfigDict(extra="forbid", strict=True)
@@ -193,7 +193,7 @@ def channel(name: str, place: Place | None = None) -> Channel:
         stem = match[1] if match else name
         example = f"write it with its width, such as {known[0]}x64; " if not match else ""
         raise HardwareError(f"unknown DRAM channel '{name}'", place=place, do=example + did_you_mean(stem, known))
-    timing = _read(match[1])
+    timing = timing_set(match[1])
     devices, rest = divmod(int(match[2]), timing.device.width)
     if rest or devices & (devices - 1) or not devices:
         do = f"write x{timing.device.width} times a power of two, such as {match[1]}x{timing.device.width * 4}"
@@ -201,7 +201,10 @@ def channel(name: str, place: Place | None = None) -> Channel:
     return Channel(name, timing, devices)
 
 
-def _read(stem: str) -> TimingSet:
+def timing_set(stem: str) -> TimingSet:
+    """The timing set called ``stem``, such as ``LPDDR4X-3200``; :class:`HardwareError` says what there is."""
+    if stem not in timing_names():
+        raise HardwareError(f"unknown DRAM timing set '{stem}'", do=did_you_mean(stem, list(timing_names())))
     document = read_document(_FOLDER / f"{stem}.yaml", error=HardwareError)
     try:
         return TypeAdapter(TimingSet).validate_json(json.dumps(document.data))

@@ -1,7 +1,17 @@
 """Machine descriptions: frozen dataclasses, presets as data, closed-form costs of the array."""
 
 from bpusim.hardware.presets import machine_preset, preset_names
-from bpusim.hardware.spec import CoreSpec, CoresSpec, DmaSpec, DramSpec, HostSpec, MachineSpec, MacSpec, VectorSpec
+from bpusim.hardware.spec import (
+    CoreSpec,
+    CoresSpec,
+    DmaSpec,
+    DramSpec,
+    HostSpec,
+    MachineSpec,
+    MacSpec,
+    MasterSpec,
+    VectorSpec,
+)
 
 __all__ = [
     "CoreSpec",
@@ -11,6 +21,7 @@ __all__ = [
     "HostSpec",
     "MacSpec",
     "MachineSpec",
+    "MasterSpec",
     "VectorSpec",
     "machine_preset",
     "preset_names",

@@ -24,6 +24,7 @@ __all__ = [
     "HostSpec",
     "MacSpec",
     "MachineSpec",
+    "MasterSpec",
     "VectorSpec",
 ]
 
@@ -152,16 +153,28 @@ class CoresSpec(CoreSpec):
         return tuple(f"bpu{i}" for i in range(self.count))
 
 
+Positive = Annotated[float, Field(gt=0, le=1e6, strict=False)]
+Part = Annotated[float, Field(ge=0, le=1, strict=False)]
+
+
 @dataclass(frozen=True, slots=True, config=STRICT)
 class DramSpec:
-    """The channel all masters share, and who wins when they ask for more than it gives."""
+    """The channel all masters share, and who wins when they ask for more than it gives.
+
+    ``channels``: channels of the preset side by side, lines taking turns. ``mapping``: address mapping; the preset's own
+    if absent. ``order`` (strict): masters from the first served to the last; those not named come last, together.
+    ``weights`` (weighted): those not named weigh 1. ``limits`` (regulated): those not named have none.
+    """
 
     preset: str
     capacity: Capacity
     usable: Capacity
-    arbitration: Literal["proportional", "equal", "strict"] = "proportional"
+    channels: Annotated[int, Field(ge=1, le=64)] = 1
+    mapping: str | None = None
+    arbitration: Literal["proportional", "equal", "strict", "weighted", "regulated"] = "proportional"
     order: list[str] | None = None
-    """``strict`` only: masters from the first served to the last; those not named come after, as they started."""
+    weights: dict[str, Positive] | None = None
+    limits: dict[str, Limit] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> DramSpec:
@@ -171,10 +184,45 @@ class DramSpec:
             raise ValueError("strict arbitration needs an order; write order: [bpu0, bpu1]")
         if self.order and len(set(self.order)) != len(self.order):
             raise ValueError("order names a master twice; name each once, from the first served to the last")
-        if self.arbitration != "strict" and self.order:
-            raise ValueError(
-                f"order means nothing to {self.arbitration} arbitration; remove it or write arbitration: strict"
-            )
+        for key, policy, example in (
+            ("order", "strict", "[bpu0, bpu1]"),
+            ("weights", "weighted", "{bpu0: 3, bpu1: 1}"),
+            ("limits", "regulated", "{bpu1: 6 GB/s}"),
+        ):
+            if self.arbitration == policy and not getattr(self, key):
+                raise ValueError(f"{policy} arbitration needs {key}; write {key}: {example}")
+            if self.arbitration != policy and getattr(self, key):
+                raise ValueError(
+                    f"{key} means nothing to {self.arbitration} arbitration; remove it or write arbitration: {policy}"
+                )
+        return self
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
+class MasterSpec:
+    """A master with traffic of its own: a camera, a display, a codec, a GPU.
+
+    It moves ``rate``, ``written`` (0 to 1) of it as writes, all the time or for ``on`` of every ``period``. Without a
+    ``window`` it is open-loop: it takes its rate first, its FIFO holds ``buffer``, and what finds that full is dropped.
+    With a ``window`` it keeps so many bytes in flight, a ``latency`` of its own away, and shares like a core.
+    """
+
+    rate: Limit
+    written: Part
+    on: Latency | None = None
+    period: Latency | None = None
+    buffer: Size = 32768
+    window: Capacity | None = None
+    latency: Duration = 0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> MasterSpec:
+        if (self.on is None) != (self.period is None):
+            raise ValueError("on and period go together; write on: 4 ms and period: 33 ms, or neither")
+        if self.on is not None and self.period is not None and self.on > self.period:
+            raise ValueError("on exceeds period; lower it, or leave both out for traffic without a break")
+        if self.window is None and self.latency:
+            raise ValueError("latency means nothing without a window: an open-loop master does not wait")
         return self
 
 
@@ -216,9 +264,17 @@ class HostSpec:
 
 @dataclass(frozen=True, slots=True, config=STRICT)
 class MachineSpec:
-    """A board: BPU cores, one DRAM channel, a host."""
+    """A board: BPU cores, DRAM, a host, and other masters of the DRAM by name."""
 
     name: str
     cores: CoresSpec
     dram: DramSpec
     host: HostSpec
+    masters: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")], MasterSpec] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _names(self) -> MachineSpec:
+        taken = [n for n in self.masters if n in (*self.cores.names, "cpu")]
+        if taken:
+            raise ValueError(f"masters: {taken[0]} is the name of another master; choose another")
+        return self

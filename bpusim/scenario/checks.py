@@ -45,6 +45,11 @@ def _entries(document: Document, section: str) -> dict[str, dict[str, Any]]:
     return {name: entry for name, entry in entries.items() if isinstance(entry, dict)}
 
 
+def _names(document: Document, *path: str) -> list[str]:
+    entries = _at(document, *path)
+    return list(entries) if isinstance(entries, dict) else []
+
+
 def _cores(document: Document) -> list[str]:
     """Names of the machine's cores; none if the machine has an error of its own."""
     count = _at(document, "machine", "cores", "count")
@@ -84,15 +89,22 @@ def _trace_exists(document: Document, model: str, trace: Path) -> Iterator[Probl
 
 
 def _masters_exist(document: Document, cores: list[str]) -> Iterator[Problem]:
-    path: KeyPath = ("machine", "dram", "order")
-    order = _at(document, *path)
-    masters = [*cores, "cpu"]
-    if not cores or not isinstance(order, list):
+    dram: KeyPath = ("machine", "dram")
+    masters = [*cores, "cpu", *_names(document, "machine", "masters")]
+    if not cores:
         return
-    for position, master in enumerate(order):
+    order = _at(document, *dram, "order")
+    named: list[tuple[KeyPath, Any]] = []
+    if isinstance(order, list):
+        named += [((*dram, "order", position), master) for position, master in enumerate(order)]
+    for key in ("weights", "limits"):
+        table = _at(document, *dram, key)
+        if isinstance(table, dict):
+            named += [((*dram, key, master), master) for master in table]
+    for path, master in named:
         if isinstance(master, str) and master not in masters:
             what = f"the machine has no DRAM master '{master}'"
-            yield _problem(document, (*path, position), what, did_you_mean(master, masters))
+            yield _problem(document, path, what, did_you_mean(master, masters))
 
 
 def _model_exists(document: Document, stream: str, models: list[str]) -> Iterator[Problem]:

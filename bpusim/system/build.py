@@ -28,7 +28,7 @@ from bpusim.metrics import (
 )
 from bpusim.runtime import CoreQueue, Executor, Fifo, MemoryMap, PlacedModel, RuntimeOptions
 from bpusim.scenario import ChatSpec, Scenario, load_scenario
-from bpusim.system.channels import channel_of, peak_of, port_of
+from bpusim.system.channels import channel_of, port_of, table_of
 from bpusim.system.load import check_streams, load_traces, memory_of, name_warnings, place_models
 from bpusim.thermal import ClockDomain
 from bpusim.units import Ps, format_quantity
@@ -80,9 +80,9 @@ class System:
         channel = channel_of(env, scenario, recorder, models, memory)
         cores = []
         for name in machine.cores.names:
-            port = port_of(channel, name, machine.cores.dma, machine)
+            port = port_of(channel, name, machine.cores.dma)
             cores.append(BpuCore(env, name, machine.cores, ClockDomain(name, machine.cores.clock), port, recorder))
-        cpu = port_of(channel, "cpu", machine.host.dma, machine, machine.host.cores)
+        cpu = port_of(channel, "cpu", machine.host.dma, machine.host.cores)
         host = HostCluster(env, machine.host, cpu, recorder)
         options = RuntimeOptions(
             scenario.host.logging == "per_op", scenario.host.memory_pool == "on", scenario.host.submit == "async"
@@ -164,7 +164,7 @@ class System:
         dram = DramStats(
             machine.dram.preset,
             scenario.engine.dram,
-            peak_of(scenario),
+            table_of(scenario).peak,
             self.recorder.moved_bytes,
             self.channel.moved(),
             elapsed,

@@ -118,6 +118,14 @@ class ItemRange:
             return int(self.call.bytes[self.start])
         return int(self.call.bytes[self.start : self.stop].sum())
 
+    @property
+    def written(self) -> int:
+        """Bytes of the items that are writes."""
+        if self.stop - self.start == 1:
+            return self.bytes if self.call.is_write[self.start] else 0
+        part = slice(self.start, self.stop)
+        return int(self.call.bytes[part].dot(self.call.is_write[part]))
+
     def __iter__(self) -> Iterator[Transfer]:
         call = self.call
         place = _rank_in_op(call.op, call.is_write, call.first)

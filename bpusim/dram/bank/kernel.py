@@ -10,10 +10,10 @@ The same order ranks requests inside the controller. Open-loop masters generate 
 what finds it full is dropped, and counted.
 
 **Controller.** First ready, first come: of the commands that are ready at the earliest moment any is, that of the
-first request in rank goes (a column access, an activate or a precharge). A request whose row was opened for it goes
-before all others, and its row stays open until it is served. A ready precharge for another row may close a row whose
-hits are not ready yet. Writes wait in a queue of their own and are served between two watermarks, or when there is
-nothing to read. Refresh waits for the requests whose rows were opened for them, closes the rank's rows, and keeps its
+first request in rank goes (a column access, an activate or a precharge). A request whose row was opened for it goes before
+all others, even if the bus must change ranks for it, and its row stays open until it is served. A ready precharge for
+another row may close a row whose hits are not ready yet. Writes wait in a queue of their own and are served between two
+watermarks, or when there is nothing to read. Refresh waits for the requests whose rows were opened for them, closes the rank's rows, and keeps its
 banks busy; a per-bank refresh counts as an activate for tRRD and tFAW.
 
 State is a few arrays of records, whose fields are named below; :mod:`bpusim.dram.bank.model` fills them.
@@ -71,10 +71,10 @@ ENTRY = _record("row bank sequence key master accepted visible after before")
 LINE = _record("head tail hit miss")
 """Requests of one queue for one bank by rank; the first that wants the open row, the first that wants another."""
 BANK = _record("rank part run open_row opened_for act_ready col_ready pre_ready")
-SLOT = _record("time key entry gate live")
+SLOT = _record("time key entry gate lead live")
 """What a bank could do next, as far as it alone decides: when, with which rank, for which request, behind which gate.
-Each bank has two: a column access, and a row command (or a second column access, of the other queue). ``live``: its
-place in the list of those that hold something."""
+Each bank has two: a column access, and a row command (or a second column access, of the other queue). ``lead``: clocks
+it may come later than others and still go first. ``live``: its place in the list of those that hold something."""
 RANK = _record("faw_at refresh_at refresh_due refresh_bank refresh_ok")
 RUN = _record(
     "now injected free_cmd sequence turn writing n_read n_write free_r free_w hits served refreshes logged activates "
@@ -239,6 +239,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
     nm, ring, buckets = masters.shape[0], returns.shape[1], latency.shape[1]
     reads, groups, per_rank, n_ranks = c.reads, c.groups, c.banks, c.ranks
     total, high, low, cap, special = per_rank * n_ranks, c.high, c.low, c.cap, c.fifo or c.age
+    switch = c.rank - c.burst if n_ranks > 1 else 0
     mode, per_bank, closed, room = c.mode, c.refresh == 2, c.closed, log.shape[0]
     due = 0
     for r in range(n_ranks):
@@ -248,7 +249,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
     # request touched: ``low_bank`` to ``high_bank``. What it shares with others is behind gates (a time for each
     # command of each bank group), and added when all slots that hold something are compared.
     low_bank, high_bank, fresh = 0, total, True
-    when, key, command, target = NEVER, NEVER, -1, -1
+    when, sort, key, command, target = NEVER, NEVER, NEVER, -1, -1
     refresh_next, n_live = -1, 0
     for b in range(2 * total):
         slots[b].live = -1
@@ -349,10 +350,11 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                     z, what, other.time = y, writing, bank.col_ready
                 y = x
                 column.time, column.key, column.gate = bank.col_ready, entries[x].key - _FIRST, 4 * bank.part + w
+                column.lead = switch
             elif y >= 0:
                 entry = entries[y]
                 column.time, column.key = max(bank.col_ready, entry.visible), entry.key
-                column.gate = 4 * bank.part + writing
+                column.gate, column.lead = 4 * bank.part + writing, 0
             if z >= 0:
                 entry = entries[z]
                 other.time, other.key, other.gate = max(other.time, entry.visible), entry.key, 4 * bank.part + what
@@ -371,7 +373,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
         # The first command of all; after an injection, only its bank can have a new one.
         best = -1
         if fresh:
-            when, key, command, target = NEVER, NEVER, -1, -1
+            when, sort, key, command, target = NEVER, NEVER, NEVER, -1, -1
             if due:
                 for r in range(n_ranks):
                     rank = ranks[r]
@@ -391,21 +393,23 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                         act = max(act, rank.refresh_ok, gates[4 * banks[b0].part + ACT])
                     t = pre if is_open else act
                     if not waits and t < when:
-                        when, key, target = t, -NEVER, r
+                        when, sort, key, target = t, t, -NEVER, r
                         command = (PRE if per_bank else PREA) if is_open else (REFB if per_bank else REF)
             for k in range(n_live):
                 i = live[k]
                 slot = slots[i]
                 t = max(slot.time, gates[slot.gate], base)
-                if t < when or (t == when and slot.key < key):
-                    when, key, best = t, slot.key, i
+                s = t - slot.lead
+                if s < sort or (s == sort and slot.key < key):
+                    when, sort, key, best = t, s, slot.key, i
         elif low_bank < high_bank:
             for i in range(2 * low_bank, 2 * high_bank):
                 slot = slots[i]
                 if slot.entry >= 0:
                     t = max(slot.time, gates[slot.gate], base)
-                    if t < when or (t == when and slot.key < key):
-                        when, key, best = t, slot.key, i
+                    s = t - slot.lead
+                    if s < sort or (s == sort and slot.key < key):
+                        when, sort, key, best = t, s, slot.key, i
         if best >= 0:
             command, target = slots[best].gate & 3, slots[best].entry
         if closed:  # rows that nobody queued wants are closed as soon as they may be
@@ -418,7 +422,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                 if bank.open_row >= 0 and bank.opened_for < 0 and lines[b].hit < 0 and lines[total + b].hit < 0:
                     t = max(bank.pre_ready, base)
                     if t < when:
-                        when, key, command, target = t, NEVER, _IDLE, b
+                        when, sort, key, command, target = t, t, NEVER, _IDLE, b
         low_bank, high_bank, fresh = 0, 0, False
         # What comes first?
         if look > refresh_next:
@@ -599,7 +603,9 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                 rank.faw_at = (rank.faw_at + 1) & 3
                 t = faw[4 * target + rank.faw_at] + c.faw
                 for k in range(target * groups, (target + 1) * groups):
-                    gates[4 * k + ACT] = max(gates[4 * k + ACT], t, when + (c.rrd_l if k == banks[b0].part else c.rrd_s))
+                    gates[4 * k + ACT] = max(
+                        gates[4 * k + ACT], t, when + (c.rrd_l if k == banks[b0].part else c.rrd_s)
+                    )
                 rank.refresh_ok = when + c.rfc_pb
                 rank.refresh_bank = rank.refresh_bank + 1 if rank.refresh_bank + 1 < per_rank else 0
             rank.refresh_at += c.refi // per_rank if per_bank else c.refi

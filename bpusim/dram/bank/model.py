@@ -178,6 +178,11 @@ class BankRun:
         """Lines an open-loop master has lost so far."""
         return int(self.state.masters[master]["dropped"])
 
+    def waited(self, master: int) -> tuple[int, int]:
+        """Clocks that a master's reads have taken together, and how many they were."""
+        state = self.state.masters[master]
+        return int(state["waited"]), int(state["waits"])
+
     def pace(self, master: int, clocks: float) -> None:
         """From now on at least so many clocks between a master's requests (0: no limit)."""
         self.state.masters[master]["pace"] = _fine(clocks)
@@ -232,14 +237,18 @@ def _check(masters: Sequence[Master], controller: Controller) -> None:
     if controller.refresh not in ("all_bank", "per_bank", "off") or controller.page not in ("open", "closed"):
         raise HardwareError(f"unknown refresh '{controller.refresh}' or page policy '{controller.page}'")
     if controller.arbitration not in _MODES:
-        raise HardwareError(f"unknown arbitration '{controller.arbitration}'", do=did_you_mean(controller.arbitration, list(_MODES)))
+        raise HardwareError(
+            f"unknown arbitration '{controller.arbitration}'", do=did_you_mean(controller.arbitration, list(_MODES))
+        )
     for m in masters:
         if m.kind not in _KINDS:
             raise HardwareError(f"unknown pattern '{m.kind}'", do=did_you_mean(m.kind, list(_KINDS)))
         if m.out < 1 or m.count < 0 or min(m.base, m.region, m.chunk, m.pitch, m.pace, m.path) < 0 or m.gap < -1:
             raise HardwareError(f"a master with a negative figure, or without a line in flight: {m}")
         if m.gap >= 0 and m.out != 1:
-            raise HardwareError(f"a gap after each line needs a master with one line in flight, not {m.out}", do="out=1")
+            raise HardwareError(
+                f"a gap after each line needs a master with one line in flight, not {m.out}", do="out=1"
+            )
         if not 0 <= m.level < 64 or not m.weight > 0 or m.buffer < 0 or not 0 <= m.on <= m.period:
             raise HardwareError(f"a level, weight, buffer or burst out of range: {m}")
         if m.buffer and m.pace <= 0:
