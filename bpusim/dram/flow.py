@@ -383,7 +383,9 @@ class FlowChannel:
         demands = settle(askers, windows, (wanted, float(len(first) * self.behaviour.burst_bytes)))
         total = wanted + sum(demands)
         parts = [sum(f.written for f in g) / len(g) for g in groups.values()] + [b.spec.written for b in closed]
-        written = sum(d * w for d, w in zip(demands, parts, strict=True)) + sum(b.spec.rate * b.spec.written for b in first)
+        written = sum(d * w for d, w in zip(demands, parts, strict=True)) + sum(
+            b.spec.rate * b.spec.written for b in first
+        )
         both_ways = sum(b.spec.rate for b in (*first, *closed) if 0 < b.spec.written < 1)
         streams = len(flows) + len(first) + len(closed)
         capacity = self.behaviour.capacity(streams, written / total, both_ways / total) if total else 0.0
@@ -402,9 +404,7 @@ class FlowChannel:
                 rates[id(f)] = rate * f.alone / alone if alone else 0.0
                 latencies[id(f)] = max(wait, float(ask.latency))
         of_closed = dict(zip((b.name for b in closed), given[len(groups) :], strict=True))
-        background = tuple(
-            of_closed.get(b.name, part * b.spec.rate if b in first else 0.0) for b in self._background
-        )
+        background = tuple(of_closed.get(b.name, part * b.spec.rate if b in first else 0.0) for b in self._background)
         return _Shares(tuple(rates[id(f)] for f in flows), tuple(latencies[id(f)] for f in flows), background)
 
     def _expired(self, timer: simpy.Event) -> None:

@@ -152,6 +152,8 @@ class BankChannel:
         self._timer: simpy.Event | None = None
         self._ending = False
         self._line = channel.line * count
+        fair = rules.policy in ("equal", "weighted")
+        self._controller = Controller(arbitration="fair" if fair else "first_come")
 
     def port(self, name: str, window: int, path: Ps, limit: float, slots: int = 1) -> BankPort:
         """A port with ``window`` bytes outstanding over a ``path`` of its own to the channel, at most ``limit`` B/s."""
@@ -241,6 +243,7 @@ class BankChannel:
                     out=self._lines(spec.window) if spec.window is not None else _IN_FLIGHT, background=True,
                     pace=self._pace(spec.rate), path=round(spec.latency / clock),
                     level=1 + self._rank(name) if closed else 0, weight=self.rules.weight(name),
+                    places=self._places(name) if closed else None,
                     buffer=0 if closed else max(spec.buffer // self._line, 1),
                     on=round((spec.on or 0) / clock), period=round((spec.period or 0) / clock),
                 )
@@ -253,14 +256,17 @@ class BankChannel:
                     Master(
                         "list", count=0, out=self._lines(port.window), pace=self._pace(port.limit),
                         path=round(port.path / clock), level=1 + self._rank(port.name),
-                        weight=self.rules.weight(port.name),
+                        weight=self.rules.weight(port.name), group=self._slots[port.name][0],
+                        places=self._places(port.name),
                     )
                 )  # fmt: skip
-        fair = self.rules.policy in ("equal", "weighted")
-        self._run = BankRun(
-            self.channel, masters, Controller(arbitration="fair" if fair else "first_come"), self._mapping
-        )
+        self._run = BankRun(self.channel, masters, self._controller, self._mapping)
         return self._run
+
+    def _places(self, name: str) -> int | None:
+        """Places in the controller: whom others may overtake gets half of them, or they would wait for one."""
+        whole = self.rules.rank(name) == 0 if self.rules.policy == "strict" else self._controller.arbitration != "fair"
+        return None if whole else max(self._controller.reads // 2, 1)
 
     def _rank(self, name: str) -> int:
         return min(self.rules.rank(name), 60) if self.rules.policy == "strict" else 0

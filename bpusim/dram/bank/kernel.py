@@ -36,6 +36,8 @@ NEVER = 1 << 60
 _FIRST = 1 << 50
 _LEVEL = 44
 """A level is so many bits above the rank within it."""
+_CREDIT = 1 << 22
+"""How far behind fair queueing's virtual time a master may fall and still catch up: a thousand lines of weight 1."""
 FINE = 10
 """Paces are fixed-point clocks with so many binary digits."""
 RD, WR, ACT, PRE, PREA, REF, REFB = range(7)
@@ -56,15 +58,16 @@ CONFIG = _record(
 )
 """Spacings in clocks, the device, and the controller."""
 MASTER = _record(
-    "kind base region chunk pitch write count window gap background seed pace path level cost open on period "
+    "kind base region chunk pitch write count window gap background seed pace path level cost group places open on period "
     "index out ready served last bank row next_write segment offset head tail queued fine tag backlog dropped written "
     "waited waits"
 )
 """What a master asks for (the first line), and how far it is: lines injected; places of its window in use; when it may
 inject; lines got and the clock of the last (brought up to date when a run stops); its next line; its place in a list of
-stretches; the ring of its returns; lines in the queue; fixed-point time of its next line; fair queueing's tag; an
+stretches; the ring of its returns; reads in the queue; fixed-point time of its next line; fair queueing's tag; an
 open-loop master's buffer and what it dropped; clock of its last write; sum and number of its reads' latencies.
-``open``: lines of an open-loop master's buffer (0: closed loop). ``on``, ``period``: clocks of a burst, and from one to
+``group``: the master that keeps fair queueing's tag for it and its like. ``places``: reads of it that the controller
+holds at most. ``open``: lines of an open-loop master's buffer (0: closed loop). ``on``, ``period``: clocks of a burst, and from one to
 the next (0: no bursts)."""
 ENTRY = _record("row bank sequence key master accepted visible after before")
 """A request in the controller, linked to its neighbours in the line for its bank."""
@@ -265,7 +268,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                 if m.next_write:
                     can = free_w > 0
                 else:
-                    can = free_r > 0
+                    can = free_r > 0 and m.queued < m.places
                     if m.out >= m.window:
                         if m.head == m.tail:
                             can = False
@@ -284,7 +287,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                         if mode == FIRST_COME:
                             s = since
                         elif mode == FAIR:
-                            s = max(m.tag, virtual)
+                            s = max(masters[m.group].tag, virtual - _CREDIT)
                         if t < inject or m.level < level or (m.level == level and s < score):
                             inject, who, level, score = t, j, m.level, s
             j += 1
@@ -455,8 +458,8 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                     m.head = m.head + 1 if m.head + 1 < ring else 0
             s = sequence
             if mode == FAIR:
-                s = max(m.tag, virtual)
-                m.tag = s + m.cost
+                s = max(masters[m.group].tag, virtual - _CREDIT)
+                masters[m.group].tag = s + m.cost
             s += m.level << _LEVEL
             entry, line = entries[e], lines[w * total + b]
             entry.bank, entry.row, entry.sequence, entry.key, entry.master = b, m.row, sequence, s, who

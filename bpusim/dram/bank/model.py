@@ -51,7 +51,8 @@ class Master:
     ``gap``: clocks from a completion to the next request (-1: none); ``pace``: clocks between requests, fractions
     included; ``path``: clocks from the channel's data to the master (its outstanding place is free only then).
     ``background`` masters do not keep the run alive. ``segments`` (kind ``list``): (first line, lines, is a write).
-    ``level`` 0 goes before 1, and so on; ``weight`` is the share under fair queueing. ``buffer`` lines make it an
+    ``level`` 0 goes before 1, and so on; ``weight`` is the share under fair queueing, of all masters of a ``group`` (the
+    number of its first) together. ``places`` is how many reads of it the controller holds at most. ``buffer`` lines make it an
     open-loop master: it generates a line every ``pace`` clocks, for ``on`` clocks of every ``period`` if that is given,
     and loses those that find its buffer full.
     """
@@ -71,6 +72,8 @@ class Master:
     path: int = 0
     level: int = 0
     weight: float = 1.0
+    group: int | None = None
+    places: int | None = None
     buffer: int = 0
     on: int = 0
     period: int = 0
@@ -251,6 +254,8 @@ def _check(masters: Sequence[Master], controller: Controller) -> None:
             )
         if not 0 <= m.level < 64 or not m.weight > 0 or m.buffer < 0 or not 0 <= m.on <= m.period:
             raise HardwareError(f"a level, weight, buffer or burst out of range: {m}")
+        if (m.places is not None and m.places < 1) or (m.group is not None and not 0 <= m.group < len(masters)):
+            raise HardwareError(f"a master without a place in the controller, or of a group that is not there: {m}")
         if m.buffer and m.pace <= 0:
             raise HardwareError("an open-loop master needs a pace")
         if m.write and m.kind not in ("seq", "rand"):
@@ -307,12 +312,13 @@ def _filled(record: np.dtype[np.void], **values: int) -> NDArray[np.void]:
     return out
 
 
-def _master(m: Master, line: int) -> NDArray[np.void]:
+def _master(number: int, m: Master, line: int) -> NDArray[np.void]:
     return _filled(
         k.MASTER,
         kind=_KINDS[m.kind], base=m.base // line, region=max(m.region // line, 1), chunk=max(m.chunk // line, 1),
         pitch=max(m.pitch // line, 1), write=m.write, count=m.count, window=m.out, gap=m.gap, background=m.background,
         seed=m.seed, pace=_fine(m.pace), path=m.path, level=m.level, cost=max(round(_COST / m.weight), 1),
+        group=number if m.group is None else m.group, places=k.NEVER if m.places is None else m.places,
         open=m.buffer, on=m.on, period=m.period,
     )  # fmt: skip
 
@@ -334,7 +340,7 @@ def _fresh(c: Any, masters: Sequence[Master], line: int) -> k.State:
         none[:] = -1
     return k.State(
         run=_filled(k.RUN, free_r=c["reads"], free_w=c["writes"]),
-        masters=np.concatenate([_master(m, line) for m in masters]),
+        masters=np.concatenate([_master(i, m, line) for i, m in enumerate(masters)]),
         entries=np.zeros(n_entries, dtype=k.ENTRY),
         lines=lines,
         banks=banks,
