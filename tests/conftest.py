@@ -10,7 +10,7 @@ import pytest
 import simpy
 
 from bpusim.cores import BpuCore, HostCluster
-from bpusim.dram import FlowChannel, arbiter
+from bpusim.dram import FlowChannel, Ideal, Rules
 from bpusim.hardware import CoreSpec, HostSpec
 from bpusim.hardware.presets import machine_preset
 from bpusim.metrics import Ledger, Recorder
@@ -51,7 +51,7 @@ class Bench:
         board = machine_preset("bpu80")
         self.env = simpy.Environment()
         self.recorder = Recorder()
-        self.channel = FlowChannel(self.env, 10**10, arbiter("equal"), self.recorder)
+        self.channel = FlowChannel(self.env, Ideal(10**10), self.recorder, Rules("equal"))
         core = CoreSpec(
             clock="1 GHz", scratchpad="1 MB", activations="1 MB", op_overhead="0 s", layer_sync="0 s", toolchain="1.0",
             mac=board.cores.mac, vector=board.cores.vector, dma=board.cores.dma,

@@ -23,7 +23,7 @@ from bpusim.hardware import MasterSpec
 from bpusim.ports import Flow, Observer, TransferList
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["Behaviour", "FlowChannel", "FlowPort", "Transmission"]
+__all__ = ["Behaviour", "FlowChannel", "FlowPort", "Ideal", "Transmission"]
 
 _KEPT = 4096
 """So many mixes of flows are remembered with their rates."""
@@ -53,6 +53,26 @@ class Behaviour(Protocol):
     def alone(self, window: int, path: Ps, limit: float, others: tuple[float, float]) -> float:
         """B/s of one reader while ``others`` take B/s and have bytes in flight."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ideal:
+    """A channel without rows, refresh or turnarounds: a :class:`Behaviour` for comparison, and for tests by hand."""
+
+    peak: int
+    burst_bytes: int = 0
+
+    def capacity(self, streams: int, written: float = 0.0, mixed: float = 0.0) -> float:  # noqa: ARG002
+        """The peak, whatever the traffic."""
+        return float(self.peak)
+
+    def idle_latency(self, window: int) -> Ps:  # noqa: ARG002
+        """None: a port's own path is all there is."""
+        return 0
+
+    def alone(self, window: int, path: Ps, limit: float, others: tuple[float, float]) -> float:  # noqa: ARG002
+        """``min(limit, window / path, peak)``, whatever the others do."""
+        return min(float(limit), window * PS_PER_S / path, float(self.peak))
 
 
 class Transmission(Ending):

@@ -7,7 +7,7 @@ is made by ``bpusim dram calibrate``; one that was made from other timing data i
 channel's own limit, gets ``min(W / L, 1 / S)`` but for refresh, which closes the channel for B clocks of every T.
 Between two rounds of a window-bound reader the channel idles for a gap ``g = L - W S``; in it a refresh goes unnoticed.
 On average a refresh costs ``B^2 / 2g`` clocks if it fits into the gap, and ``B - g / 2`` if it does not. A port-bound
-reader catches up with what its spare window, and the controller's queue, have let in.
+reader catches up with what its spare window has sent meanwhile.
 
 **Beside others.** Row conflicts and their turn on the bus lengthen L by what the others' share of the peak says
 (``beside``). What readers ask for under that latency is met if the channel gives as much; what they get if not is a
@@ -110,7 +110,7 @@ class FlowTable:
         if gap >= 0:
             lost = self.blocked - gap / 2 if self.blocked > gap else self.blocked**2 / (2 * gap)
         elif own > self.busy:
-            lost = max(self.blocked - min(lines - latency / step, self.queue) * step, 0.0)
+            lost = max(self.blocked - (lines - latency / step) * step, 0.0)
         else:
             lost = self.blocked
         per_clock = min(lines / latency, 1 / step) * (1 - lost / self.interval)

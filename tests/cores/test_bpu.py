@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpusim.cores import BpuCore, CallResult
-from bpusim.dram import FlowChannel, arbiter
+from bpusim.dram import FlowChannel, Ideal, Rules
 from bpusim.errors import SimulationError
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.presets import machine_preset
@@ -334,7 +334,7 @@ class Parts:
 
 
 def on_channel(env: simpy.Environment) -> tuple[BpuCore, FlowChannel]:
-    channel = FlowChannel(env, RATE, arbiter("equal"), Recorder())
+    channel = FlowChannel(env, Ideal(RATE), Recorder(), Rules("equal"))
     return core_on(env, channel.port("bpu0", 10**6, NS, RATE)), channel
 
 

@@ -9,7 +9,7 @@ import pytest
 import simpy
 
 from bpusim.cores import HostCluster, HostTraffic
-from bpusim.dram import FlowChannel, arbiter
+from bpusim.dram import FlowChannel, Ideal, Rules
 from bpusim.hardware import HostSpec
 from bpusim.hardware.presets import machine_preset
 from bpusim.metrics import Recorder
@@ -47,7 +47,7 @@ def recorder() -> Recorder:
 
 @pytest.fixture
 def host(env: simpy.Environment, recorder: Recorder) -> HostCluster:
-    channel = FlowChannel(env, RATE, arbiter("equal"), recorder)
+    channel = FlowChannel(env, Ideal(RATE), recorder, Rules("equal"))
     return HostCluster(env, SPEC, channel.port("cpu", 10**6, NS, RATE), recorder)
 
 

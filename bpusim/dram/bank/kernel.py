@@ -259,7 +259,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
     while True:
         # The next injection: one request a clock.
         earliest = now if now > injected else injected
-        inject, who, level, score = NEVER, -1, NEVER, NEVER
+        inject, who, level, score, issued = NEVER, -1, NEVER, NEVER, 0
         j = turn
         for _ in range(nm):
             m = masters[j]
@@ -279,7 +279,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                     t = max(t, earliest)
                     if mode == POLLED and m.level == 0:
                         if t < inject or (t == inject and level > 0):
-                            inject, who, level, score = t, j, 0, 0
+                            inject, who, level, score, issued = t, j, 0, 0, since
                         if t == earliest:
                             break
                     elif t <= inject:
@@ -289,7 +289,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                         elif mode == FAIR:
                             s = max(masters[m.group].tag, virtual - _CREDIT)
                         if t < inject or m.level < level or (m.level == level and s < score):
-                            inject, who, level, score = t, j, m.level, s
+                            inject, who, level, score, issued = t, j, m.level, s, since
             j += 1
             if j == nm:
                 j = 0
@@ -492,9 +492,11 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                 m.backlog -= 1
                 m.ready = now if m.backlog else (m.fine + (1 << FINE) - 1) >> FINE
             elif m.pace > 0:
-                # A master that was held up by others starts its pace anew; one that was not keeps the fraction.
-                if inject << FINE >= m.fine + (1 << FINE):
-                    m.fine = inject << FINE
+                # Reads are paced as they leave the master, whenever they enter: what waits outside is in its window.
+                # A pace that the window held up starts anew; one that was not keeps the fraction.
+                since = inject if w else issued
+                if since << FINE >= m.fine + (1 << FINE):
+                    m.fine = since << FINE
                 m.fine += m.pace
                 m.ready = max(m.ready, (m.fine + (1 << FINE) - 1) >> FINE)
             if m.index < m.count:
