@@ -56,6 +56,33 @@ def explain(channel: str, address: str, mapping: str | None) -> None:
 
 
 @dram.command()
+@click.argument("sets", nargs=-1, metavar="[SET]...")
+@click.option("--check", is_flag=True, help="Compare with the shipped tables instead of writing.")
+def calibrate(sets: Sequence[str], check: bool) -> None:
+    """Fit the flow model's tables to the bank model, for timing SETs such as LPDDR4X-3200 (all by default)."""
+    import json
+
+    from bpusim.dram.calibrate import calibrate as fit
+    from bpusim.dram.calibrate import write_table
+    from bpusim.dram.table import table_path
+    from bpusim.dram.timing import timing_names
+    from bpusim.errors import HardwareError
+
+    stale = []
+    for stem in sets or timing_names():
+        data = fit(stem, lambda text: click.echo(text, err=True))
+        if not check:
+            click.echo(f"{stem}: wrote {write_table(stem, data)}")
+        elif not table_path(stem).exists() or json.loads(table_path(stem).read_text(encoding="utf-8")) != data:
+            stale.append(stem)
+    if stale:
+        raise HardwareError(
+            f"tables that the bank model does not give any more: {', '.join(stale)}",
+            do=f"run: bpusim dram calibrate {' '.join(stale)}",
+        )
+
+
+@dram.command()
 @click.argument("channel")
 @click.option(
     "--streams",

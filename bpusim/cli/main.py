@@ -72,6 +72,11 @@ def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None
     if folder is not None:
         check_folder(folder)
     loaded = load_scenario(scenario, overrides)
+    if loaded.engine.dram == "bank":
+        from bpusim.system.estimate import bank_cost
+
+        bursts, seconds = bank_cost(scenario, overrides)
+        click.echo(f"bank model: {bursts / 1e6:.1f} million bursts, about {seconds:.0f} s of CPU", err=True)
     result = simulate(loaded)
     if folder is not None:
         write_folder(folder, result, loaded, overrides)

@@ -187,15 +187,24 @@ class CoreStats:
 
 @dataclass(frozen=True, slots=True)
 class DramStats:
-    """The channel over the whole run: bytes of finished work by master and kind, and of work cut off at the end."""
+    """The channel over the whole run: bytes of finished work by master and kind, and of work cut off at the end.
+
+    ``channel_bytes``: all that the channel gave each master, to the last. ``latency``: mean time of each master's lines
+    in ps. ``dropped``: bytes that open-loop masters lost. ``background``: masters of the machine file. ``errors``: known
+    deviation of the fidelity by class of traffic, from what ``against`` names, in percent, on average and at most.
+    """
 
     preset: str
     fidelity: str
     peak_bytes_per_s: int
     moved: Mapping[str, Mapping[tuple[BufferKind, bool], int]]
     channel_bytes: Mapping[str, int]
-    """All bytes the channel gave each master, to the last."""
     elapsed: Ps
+    latency: Mapping[str, float] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    background: Sequence[str] = ()
+    against: str = ""
+    errors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def total(self, write: bool) -> int:
         """Bytes one way."""
@@ -205,14 +214,27 @@ class DramStats:
         """For JSON."""
         read, write = self.total(False), self.total(True)
         rate = rate_per_s(sum(self.channel_bytes.values()), self.elapsed)
-        masters: dict[str, dict[str, int]] = {}
+        masters: dict[str, dict[str, Any]] = {}
         for master, total in sorted(self.channel_bytes.items()):
             table = self.moved.get(master, {})
-            masters[master] = {f"{kind}_{'write' if w else 'read'}_bytes": n for (kind, w), n in sorted(table.items())}
-            masters[master]["unfinished_bytes"] = total - sum(table.values())
+            row = masters[master] = {
+                f"{kind}_{'write' if w else 'read'}_bytes": n for (kind, w), n in sorted(table.items())
+            }
+            if master in self.background:
+                row["moved_bytes"] = total
+                if master in self.dropped:
+                    row["dropped_bytes"] = self.dropped[master]
+            else:
+                row["unfinished_bytes"] = total - sum(table.values())
+            if master in self.latency:
+                row["mean_latency_ns"] = round(self.latency[master] / 1000, 1)
         return {
             "preset": self.preset,
             "fidelity": self.fidelity,
+            "known_error_percent": {
+                "against": self.against,
+                **{kind: {"mean": mean, "most": most} for kind, (mean, most) in self.errors.items()},
+            },
             "read_bytes": read,
             "write_bytes": write,
             "achieved_bytes_per_s": rate,

@@ -28,10 +28,12 @@ def print_result(result: Result, file: IO[str] | None = None, *, console: Consol
     frames = {n: s for n, s in result.streams.items() if isinstance(s, FrameStats)}
     tables = [_chats(chats, result)] if chats else []
     tables += [_frames(frames)] if frames else []
-    tables += [*_breakdown(result, console), _cores(result), _dram(result)]
+    tables += [*_breakdown(result, console), _cores(result), _dram(result), _masters(result)]
     for table in tables:
         console.print()
         console.print(table)
+    if result.dram.errors:
+        console.print(_known_error(result), markup=False)
     console.print()
     for name, c in result.cores.items():
         for line in c.load_log:
@@ -131,6 +133,27 @@ def _cores(result: Result) -> Table:
         fractions = (c.occupied_fraction, c.mac_busy_fraction, c.mac_issued_fraction, c.mac_utilization)
         table.add_row(name, str(c.calls), *map(_percent, fractions))
     return table
+
+
+def _masters(result: Result) -> Table:
+    table = _table("Masters of the memory", "master", "moved", "of all", "mean latency", "dropped")
+    dram = result.dram
+    every = sum(dram.channel_bytes.values())
+    for name, n in sorted(dram.channel_bytes.items()):
+        table.add_row(
+            Text(name),
+            format_quantity(n, "size"),
+            _percent(n / every if every else 0.0),
+            f"{dram.latency[name] / 1000:.0f} ns" if name in dram.latency else "-",
+            format_quantity(dram.dropped[name], "size") if name in dram.dropped else "-",
+        )
+    return table
+
+
+def _known_error(result: Result) -> str:
+    dram = result.dram
+    parts = [f"{kind} {mean:g} % (most {most:g})" for kind, (mean, most) in dram.errors.items()]
+    return f"Known error of the {dram.fidelity} model, against {dram.against}: {', '.join(parts)}"
 
 
 def _dram(result: Result) -> Table:

@@ -28,7 +28,7 @@ from bpusim.metrics import (
 )
 from bpusim.runtime import CoreQueue, Executor, Fifo, MemoryMap, PlacedModel, RuntimeOptions
 from bpusim.scenario import ChatSpec, Scenario, load_scenario
-from bpusim.system.channels import channel_of, port_of, table_of
+from bpusim.system.channels import channel_of, known_error, port_of, table_of
 from bpusim.system.load import check_streams, load_traces, memory_of, name_warnings, place_models
 from bpusim.thermal import ClockDomain
 from bpusim.units import Ps, format_quantity
@@ -161,13 +161,26 @@ class System:
             )
             for i, c in enumerate(self.cores)
         }
+        table, moved, dropped = table_of(scenario), self.channel.moved(), self.channel.dropped()
         dram = DramStats(
             machine.dram.preset,
             scenario.engine.dram,
-            table_of(scenario).peak,
+            table.peak,
             self.recorder.moved_bytes,
-            self.channel.moved(),
+            moved,
             elapsed,
+            self.channel.latency(),
+            dropped,
+            tuple(machine.masters),
+            *known_error(scenario, table),
+        )
+        self.warnings.extend(
+            RunWarning(
+                "dram-overload",
+                f"{name} lost {n / (n + moved[name]):.1%} of its bytes: masters ask for more than the channel gives",
+            )
+            for name, n in dropped.items()
+            if n
         )
         requests.sort(key=lambda r: (r.arrived, r.stream))
         return Result(

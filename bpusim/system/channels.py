@@ -17,7 +17,7 @@ from bpusim.scenario import Scenario
 if TYPE_CHECKING:
     from bpusim.dram.bank.channel import BankChannel
 
-__all__ = ["channel_of", "port_of", "table_of"]
+__all__ = ["channel_of", "known_error", "port_of", "table_of"]
 
 _MASTERS_REGION = 1 << 26
 """Bytes of memory that a background master walks through."""
@@ -28,6 +28,15 @@ def table_of(scenario: Scenario) -> FlowTable:
     dram = scenario.machine.dram
     mapping = dram.mapping if scenario.engine.dram == "flow" else None
     return flow_table(dram.preset, dram.channels, mapping, scenario.where("machine", "dram", "preset"))
+
+
+def known_error(scenario: Scenario, table: FlowTable) -> tuple[str, Mapping[str, tuple[float, float]]]:
+    """(what a fidelity was compared with, its deviation by class of traffic): see docs/VALIDATION.md."""
+    if scenario.engine.dram == "flow":
+        return "the bank model", table.errors
+    from bpusim.dram.bank.model import KNOWN_ERROR
+
+    return "Ramulator 2.1", KNOWN_ERROR
 
 
 def channel_of(

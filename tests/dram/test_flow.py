@@ -14,7 +14,7 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpusim.dram import FlowChannel, FlowPort, arbiter
+from bpusim.dram import FlowChannel, FlowPort, Ideal, Rules
 from bpusim.dram.flow import Transmission
 from bpusim.metrics import Recorder
 from bpusim.ports import Flow, Transfer
@@ -26,6 +26,7 @@ NS = 1000
 @dataclass(frozen=True)
 class Parts:
     bytes: int
+    written: int = 0
 
     def __iter__(self) -> Iterator[Transfer]:
         yield Transfer("io:x", 0, self.bytes, "io", False)
@@ -66,8 +67,10 @@ def log() -> list[Any]:
     return []
 
 
-def channel(env: simpy.Environment, capacity: float = 10 * GB, policy: str = "equal", **keys: Any) -> FlowChannel:
-    return FlowChannel(env, capacity, arbiter(policy), keys.pop("observer", Recorder()), **keys)
+def channel(
+    env: simpy.Environment, peak: int = 10 * GB, policy: Any = "equal", observer: Any = None, **rules: Any
+) -> FlowChannel:
+    return FlowChannel(env, Ideal(peak), observer or Recorder(), Rules(policy, **rules))
 
 
 def port(ch: FlowChannel, name: str, rate: int = 10 * GB, window: int = 10**6) -> FlowPort:
@@ -164,12 +167,20 @@ def test_the_strict_order_starves_who_comes_after(env: Counting, log: list[Any])
     assert log == [(60 * NS, "first"), (150 * NS, "last")]
 
 
-def test_masters_that_no_order_names_come_in_the_order_they_started(env: Counting, log: list[Any]) -> None:
+def test_masters_that_no_order_names_come_last_and_share_by_window(env: Counting, log: list[Any]) -> None:
     ch = channel(env, policy="strict", order=["named"])
-    for name in ("b", "a", "named"):
-        env.process(mover(env, log, port(ch, name), 100))
+    # named has it all for 10 ns; then 2.5 and 7.5 B/ns: b's 75 take 10 ns, a has 25 by then and 75 at 10 B/ns.
+    for name, size, window in (("a", 100, 10**5), ("b", 75, 3 * 10**5), ("named", 100, 10**5)):
+        env.process(mover(env, log, port(ch, name, window=window), size))
     env.run()
-    assert log == [(10 * NS, "named"), (20 * NS, "b"), (30 * NS, "a")]
+    assert log == [(10 * NS, "named"), (20 * NS, "b"), (27_500, "a")]
+
+
+def test_weighted_flows_share_by_the_weights_of_their_masters(env: Counting) -> None:
+    ch = channel(env, policy="weighted", weights={"a": 3.0})
+    assert rates(port(ch, "a").start(Parts(1000)), port(ch, "b", window=10**7).start(Parts(1000))) == [10]
+    env.run(until=1)
+    assert [round(f.served(1), 6) for f in ch._flows] == [0.0075, 0.0025]
 
 
 def test_flows_that_end_together_end_at_one_instant(env: Counting, log: list[Any]) -> None:

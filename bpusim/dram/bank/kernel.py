@@ -76,12 +76,12 @@ LINE = _record("head tail hit miss")
 BANK = _record("rank part run open_row opened_for act_ready col_ready pre_ready")
 SLOT = _record("time key entry gate lead live")
 """What a bank could do next, as far as it alone decides: when, with which rank, for which request, behind which gate.
-Each bank has two: a column access, and a row command (or a second column access, of the other queue). ``lead``: clocks
-it may come later than others and still go first. ``live``: its place in the list of those that hold something."""
+Each bank has two: a column access, and a row command (or a second column access, of the other queue). ``lead``: 1
+and its rank for a request whose row was opened for it, which may wait for the bus to change ranks and still go first. ``live``: its place in the list of those that hold something."""
 RANK = _record("faw_at refresh_at refresh_due refresh_bank refresh_ok")
 RUN = _record(
     "now injected free_cmd sequence turn writing n_read n_write free_r free_w hits served refreshes logged activates "
-    "virtual"
+    "virtual bus"
 )
 
 COLUMNS = ("time", "command", "rank", "bank", "row", "request")
@@ -238,7 +238,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
     gates, faw, free, live, returns, latency = st.gates, st.faw, st.free, st.live, st.returns, st.latency
     now, injected, free_cmd, sequence, turn = v.now, v.injected, v.free_cmd, v.sequence, v.turn
     writing, n_read, n_write, free_r, free_w = v.writing, v.n_read, v.n_write, v.free_r, v.free_w
-    logged, virtual = v.logged, v.virtual
+    logged, virtual, bus = v.logged, v.virtual, v.bus
     nm, ring, buckets = masters.shape[0], returns.shape[1], latency.shape[1]
     reads, groups, per_rank, n_ranks = c.reads, c.groups, c.banks, c.ranks
     total, high, low, cap, special = per_rank * n_ranks, c.high, c.low, c.cap, c.fifo or c.age
@@ -353,7 +353,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                     z, what, other.time = y, writing, bank.col_ready
                 y = x
                 column.time, column.key, column.gate = bank.col_ready, entries[x].key - _FIRST, 4 * bank.part + w
-                column.lead = switch
+                column.lead = 1 + bank.rank
             elif y >= 0:
                 entry = entries[y]
                 column.time, column.key = max(bank.col_ready, entry.visible), entry.key
@@ -402,7 +402,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                 i = live[k]
                 slot = slots[i]
                 t = max(slot.time, gates[slot.gate], base)
-                s = t - slot.lead
+                s = t if slot.lead in (0, bus) else t - switch
                 if s < sort or (s == sort and slot.key < key):
                     when, sort, key, best = t, s, slot.key, i
         elif low_bank < high_bank:
@@ -410,7 +410,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                 slot = slots[i]
                 if slot.entry >= 0:
                     t = max(slot.time, gates[slot.gate], base)
-                    s = t - slot.lead
+                    s = t if slot.lead in (0, bus) else t - switch
                     if s < sort or (s == sort and slot.key < key):
                         when, sort, key, best = t, s, slot.key, i
         if best >= 0:
@@ -514,6 +514,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
             if logged < room:
                 logged = _note(log, logged, when, w, bank.rank, b % per_rank, entry.row, entry.sequence)
             v.served += 1
+            bus = 1 + bank.rank
             if bank.opened_for == e:
                 bank.opened_for = -1
             else:
@@ -645,7 +646,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
     v.now = reached if reached > now else now
     v.injected, v.free_cmd, v.sequence, v.turn = injected, free_cmd, sequence, turn
     v.writing, v.n_read, v.n_write, v.free_r, v.free_w = writing, n_read, n_write, free_r, free_w
-    v.logged, v.virtual = logged, virtual
+    v.logged, v.virtual, v.bus = logged, virtual, bus
     ended = finisher if horizon == v.now else -1
     _settle(v.now if ended >= 0 else v.now - 1, masters, returns)
     return ended

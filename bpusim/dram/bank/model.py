@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,11 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpusim.dram.bank import kernel as k
-from bpusim.dram.mapping import Mapping
+from bpusim.dram.mapping import Mapping as AddressMapping
 from bpusim.dram.timing import Channel
 from bpusim.errors import HardwareError, did_you_mean
 
 __all__ = ["BankRun", "Controller", "Master", "MasterResult", "RunResult"]
+
+KNOWN_ERROR: Mapping[str, tuple[float, float]] = {
+    "sequential": (0.1, 0.4),
+    "random": (0.1, 0.3),
+    "streams apart": (0.5, 2.6),
+    "mixes": (0.2, 0.5),
+    "colliding": (2.7, 18.4),
+}
+"""Deviation from Ramulator 2.1 in percent, on average and at most, at the reference points of docs/VALIDATION.md."""
 
 _FIELD = {"co": k.COLUMN_BITS, "ro": k.ROW_BITS}
 _LONGEST = 1 << 14
@@ -273,7 +282,7 @@ def _fine(clocks: float) -> int:
     return max(round(clocks * (1 << k.FINE)), 1) if clocks else 0
 
 
-def _bits(mapping: Mapping) -> NDArray[np.int64]:
+def _bits(mapping: AddressMapping) -> NDArray[np.int64]:
     """Rows for the kernel: pieces (field, bits, place in the bank's number), XORs (XOR, first row bit, place, mask)."""
     place = {"ba": 0, "bg": mapping.bits["ba"], "ra": mapping.bits["ba"] + mapping.bits["bg"]}
     taken = dict.fromkeys(place, 0)
