@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bpusim.dram.calibrate import compare
+from bpusim.dram.table import flow_table, table_path
+from bpusim.dram.timing import channel, timing_names
 from bpusim.system import simulate
 from bpusim.trace import load_trace
 
 ROOT = Path(__file__).resolve().parent.parent
-ALONE, TOGETHER = 17.1e9, 22.66e9
+ALONE = 17.1e9
+TOGETHER = flow_table("LPDDR4X-3200x64").capacity(2)
 
 
 @cache
@@ -94,7 +101,7 @@ ROWS = [
     row("1.5B int4, decode", "single_1_5b", "ms", within(62.5, 0.05), lambda: tpot("single_1_5b"), bytes_over("qwen2.5-1.5b-int4", ALONE)),
     row("two 1.5B, in phase, total", "dual_replica", "tok/s", within(23, 0.05),
         lambda: run("dual_replica")["total"]["decode_tokens_per_s"],
-        lambda: f"{TOGETHER / decode_bytes('qwen2.5-1.5b-int4'):.1f} tok/s (22.66 GB/s / bytes)"),
+        lambda: f"{TOGETHER / decode_bytes('qwen2.5-1.5b-int4'):.1f} tok/s ({TOGETHER / 1e9:.2f} GB/s / bytes)"),
     row("two 1.5B, half a step apart, total", "dual_replica_offset", "tok/s", within(23, 0.05),
         lambda: run("dual_replica_offset")["total"]["decode_tokens_per_s"], lambda: "the same"),
     row("strict DRAM priority, the first", "dual_replica_priority", "tok/s", within(16, 0.07),
@@ -167,7 +174,7 @@ def report_rows() -> str:
     rows = [
         ["R01", "80 TOPS", "reproduced", "2 cores x 128 x 128 MACs x 2 operations x 1.2207 GHz = 80.0e12"],
         ["R02", "LPDDR4X, 8 GB, 5-6 GB usable", "taken over", "preset: 25.6 GB/s peak, 5.5 GB usable"],
-        ["R03", "17 GB/s for one core", "reproduced", "window 8192 B / (438.4 + 40.6 ns) = 17.10 GB/s; the channel gives two cores 22.66"],
+        ["R03", "17 GB/s for one core", "reproduced", f"a core's port takes 17.1 GB/s; the channel gives two cores {TOGETHER / 1e9:.2f}"],
         ["R04", "weights 0.3, 0.85, 1.7-1.8, 3.9 GB", "reproduced but for 7B",
          ", ".join(f"{n} {v:.2f}" for n, v in size.items()) + " GB resident, compiled from the graphs; 3.9 is what the 7B *streams* a token, its untied embedding table makes 4.47 resident (with RoPE tables 4.48)"],
         ["R05", "first token 260 ms", "reproduced within 10 %", f"{single['ttft_mean_ms']:.1f} ms: a padded chunk of 256 tokens, logits for every row"],
@@ -195,4 +202,77 @@ def report_rows() -> str:
     return markdown(["id", "the report says", "verdict", "the simulator says"], rows)
 
 
-TABLES = {"acceptance": acceptance, "offsets": offsets, "report": report_rows}
+@cache
+def reference_points() -> Any:
+    """The test module with the points of the reference simulators: the table is what the test asserts."""
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "tests" / "dram" / "test_bank_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["reference"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def bank() -> str:
+    """The bank model at every reference point."""
+    t = reference_points()
+    rows = []
+    for p in t.ALL:
+        kind, got = t.klass(p), t.measured(p)
+        values = [v for _, v in p.values]
+        whom = [
+            p.of(w) for w in (("Ramulator2", "DRAMSys") if kind in ("outstanding", "saturating") else ("Ramulator2",))
+        ]
+        off = min((100 * (got / v - 1) for v in whom if v is not None), key=abs)
+        inside = abs(off) <= t.TOLERANCE[kind] and (kind != "policy" or 0.99 * min(values) <= got <= 1.01 * max(values))
+        unit = "GB/s" if p.metric == "GBps" else "ns"
+        rows.append(
+            [p.mapping, p.pattern, p.params.replace("|", ","), f"{p.of('Ramulator2'):.4g}", f"{min(values):.4g} to {max(values):.4g}",
+             f"{got:.4g} {unit}", f"{off:+.2f} %", f"{t.TOLERANCE[kind]:g} %, {kind}", "inside" if inside else "**outside**"]
+        )  # fmt: skip
+    return markdown(
+        ["mapping", "streams", "", "Ramulator 2.1", "all references", "bpusim", "off", "class", "verdict"], rows
+    )
+
+
+def flow_and_bank() -> str:
+    """The flow model against the bank model on the reference board's channel, case by case."""
+    name = "LPDDR4X-3200x64"
+    rows = []
+    for c in compare(channel(name), flow_table(name)):
+        unit = {"light": "ns", "shares": "of all"}.get(c.kind, "GB/s")
+        off = f"{c.deviation:+.1f} {'points' if c.kind == 'shares' else '%'}"
+        rows.append([c.kind, f"`{c.streams}`", f"{c.flow:.4g} {unit}", f"{c.bank:.4g} {unit}", off])
+    return markdown(["class", "streams", "flow", "bank", "off"], rows)
+
+
+def flow_errors() -> str:
+    """Known errors of every table, by mapping and class of traffic."""
+    rows = []
+    for stem in timing_names():
+        fitted = json.loads(table_path(stem).read_text(encoding="utf-8"))["mappings"]
+        for mapping, data in fitted.items():
+            errors = [f"{mean:g} (most {most:g})" for mean, most in data["errors"].values()]
+            cells = [data["efficiency"][0][0], data["efficiency"][1][0], data["mixed"][0][3]]
+            rows.append([stem, f"`{mapping}`", *(f"{100 * c:.1f} %" for c in cells), *errors])
+    return markdown(
+        [
+            "timing set",
+            "mapping",
+            "one reader",
+            "two readers",
+            "25 % writes",
+            "streams %",
+            "shares, points",
+            "mixes %",
+            "light %",
+        ],
+        rows,
+    )
+
+
+TABLES = {
+    "acceptance": acceptance, "offsets": offsets, "report": report_rows, "bank": bank, "flow-bank": flow_and_bank,
+    "flow-errors": flow_errors,
+}  # fmt: skip

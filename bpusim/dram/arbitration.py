@@ -12,7 +12,18 @@ from typing import Literal
 
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["Arbitration", "Ask", "Rules", "equal", "fill", "proportional", "settle", "strict", "weighted"]
+__all__ = [
+    "PROPORTIONAL",
+    "Arbitration",
+    "Ask",
+    "Rules",
+    "equal",
+    "fill",
+    "proportional",
+    "settle",
+    "strict",
+    "weighted",
+]
 
 Arbitration = Literal["proportional", "equal", "strict", "weighted", "regulated"]
 
@@ -151,3 +162,7 @@ class Rules:
     def limit(self, master: str, port: float) -> float:
         """B/s of a master's port, or less if it is regulated."""
         return min(port, self.limits.get(master, port))
+
+
+PROPORTIONAL = Rules()
+"""Where a machine file says nothing."""

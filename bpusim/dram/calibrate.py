@@ -28,7 +28,7 @@ _WRITES = (0, 5, 10, 25, 50, 75, 100)
 _IN_FLIGHT = (1, 2, 4, 8, 16, 32, 64)
 _LINES = 24_000
 _PLACINGS = 8
-"""Streams lie at so many random places, each a multiple of 4 KiB: what they gain or lose by their banks averages out."""
+"""Streams lie at so many random places, multiples of 4 KiB: what they gain or lose by their banks averages out."""
 _FAR = 1000
 """Clocks of a path so long that a few lines in flight never meet."""
 _MIDDLE = 500

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import simpy
 
-from bpusim.dram.arbitration import Ask, Rules, settle
+from bpusim.dram.arbitration import PROPORTIONAL, Ask, Rules, settle
 from bpusim.dram.ending import Ending
 from bpusim.hardware import MasterSpec
 from bpusim.ports import Flow, Observer, TransferList
@@ -193,24 +193,25 @@ class FlowPort:
 class _Background:
     """A master that the machine file names: its own traffic, whoever else is there."""
 
-    __slots__ = ("backlog", "dropped", "moved", "name", "port", "spec")
+    __slots__ = ("backlog", "dropped", "moved", "name", "on", "period", "port", "spec")
 
     def __init__(self, name: str, spec: MasterSpec, port: FlowPort | None) -> None:
         self.name = name
         self.spec = spec
         self.port = port
+        self.on, self.period = spec.on or 0, spec.period or 0
         self.moved = self.dropped = self.backlog = 0.0
 
     def is_on(self, at: Ps) -> bool:
         """Whether it moves anything just now."""
-        return not self.spec.period or at % self.spec.period < self.spec.on
+        return not self.period or at % self.period < self.on
 
     def edge(self, at: Ps) -> Ps | None:
         """When that changes next."""
-        if not self.spec.period or self.spec.on == self.spec.period:
+        if self.on == self.period:
             return None
-        into = at % self.spec.period
-        return at - into + (self.spec.on if into < self.spec.on else self.spec.period)
+        into = at % self.period
+        return at - into + (self.on if into < self.on else self.period)
 
     def advance(self, given: float, on: bool, duration: Ps) -> None:
         """Account ``duration`` in which it got ``given`` B/s. What does not fit is held, then dropped."""
@@ -246,7 +247,7 @@ class FlowChannel:
         env: simpy.Environment,
         behaviour: Behaviour,
         observer: Observer,
-        rules: Rules = Rules(),
+        rules: Rules = PROPORTIONAL,
         background: Sequence[tuple[str, MasterSpec]] = (),
     ) -> None:
         self.env = env
@@ -356,7 +357,7 @@ class FlowChannel:
 
     def _helped(self, flows: Sequence[Transmission]) -> bool:
         """Whether flows that stand still would move with all bursts over."""
-        now_on, self._on = self._on, tuple(not b.spec.period or b.edge(0) is None for b in self._background)
+        now_on, self._on = self._on, tuple(b.edge(0) is None for b in self._background)
         moves = any(self._shares_of(flows).rates)
         self._on = now_on
         return moves

@@ -41,9 +41,9 @@ class FlowTable:
     """A channel to the flow model. Clocks are of the command clock; ``line`` is one burst of all its devices.
 
     ``queue``: reads the controller holds. ``latency``: clocks of a sequential reader's line on an idle channel, by
-    lines in flight. ``beside``: clocks more of it, by the part of the peak that others take. ``light``: clocks of a lone
-    random line on an idle channel, refresh included. ``blocked``, ``interval``: clocks a
-    refresh closes the channel, and from one to the next. ``busy``: clocks from line to line at best. ``efficiency``:
+    lines in flight. ``beside``: clocks more of it, by the part of the peak that others take. ``light``: clocks of a
+    lone random line on an idle channel, refresh included. ``blocked``, ``interval``: clocks a refresh closes the
+    channel, and from one to the next. ``busy``: clocks from line to line at best. ``efficiency``:
     part of the peak by number of streams (rows) and part of the bytes that is written, each stream reading or writing a
     stretch at a time; ``mixed``: the same where the direction changes line by line. ``errors``: deviation from the
     bank model in percent by class of traffic, on average and at most.
@@ -116,7 +116,7 @@ class FlowTable:
         per_clock = min(lines / latency, 1 / step) * (1 - lost / self.interval)
         return min(per_clock * self.line * self.channels * PS_PER_S / self.clock, limit)
 
-    def _lines(self, window: int) -> float:
+    def _lines(self, window: float) -> float:
         """Lines in flight at each channel."""
         return max(window / (self.line * self.channels), 1.0)
 

@@ -40,6 +40,11 @@ Limit = Annotated[Bandwidth, Field(gt=0)]
 Latency = Annotated[Duration, Field(gt=0)]
 
 
+def _about(text: str) -> Any:
+    """A field's meaning, for the scenario reference and for editors."""
+    return Field(description=text)
+
+
 def _rate(value: Any) -> Fraction:
     """``1`` or ``1/4``: rows a cycle. A row must take a whole number of cycles."""
     if isinstance(value, Fraction):
@@ -66,11 +71,11 @@ Rate = Annotated[
 class MacSpec:
     """A systolic array of ``rows`` x ``cols`` multiply-accumulate units (1 MAC = 2 operations)."""
 
-    rows: Count
-    cols: Count
-    load_rows_per_cycle: Count
-    rate: dict[ActivationType, Rate]
-    dataflow: Literal["weight_stationary"] = "weight_stationary"
+    rows: Annotated[Count, _about("Rows of the array: inputs at a time")]
+    cols: Annotated[Count, _about("Columns of the array: outputs at a time")]
+    load_rows_per_cycle: Annotated[Count, _about("Weight rows that load in a cycle")]
+    rate: Annotated[dict[ActivationType, Rate], _about("Rows of activations a cycle by their type, such as 1/4")]
+    dataflow: Annotated[Literal["weight_stationary"], _about("What stays in the array")] = "weight_stationary"
 
     def cycles_per_row(self, activation: ActivationType) -> int:
         """Cycles that one row of activations occupies the array: 1 over the rate."""
@@ -81,8 +86,11 @@ class MacSpec:
 class VectorSpec:
     """A vector unit: ``lanes`` elements at a time, each taking the cycles of its class."""
 
-    lanes: Count
-    cycles: dict[Literal["add", "mul", "exp", "div", "reduce", "convert"], Count]
+    lanes: Annotated[Count, _about("Elements at a time")]
+    cycles: Annotated[
+        dict[Literal["add", "mul", "exp", "div", "reduce", "convert"], Count],
+        _about("Cycles an element takes, by class of operation"),
+    ]
 
     def cost(self, kind: str) -> int:
         """Cycles of one element of a class."""
@@ -100,24 +108,24 @@ class VectorSpec:
 class DmaSpec:
     """A port into the DRAM channel: alone it reads ``min(port, window / (latency + the channel's latency))``."""
 
-    window: Capacity
-    latency: Latency
-    port: Limit
+    window: Annotated[Capacity, _about("Bytes in flight")]
+    latency: Annotated[Latency, _about("From the master to the channel and back, without the channel's own")]
+    port: Annotated[Limit, _about("Bytes a second that the port takes at most")]
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
 class CoreSpec:
     """One BPU core. ``scratchpad`` streams weights and spilled tensors; ``activations`` holds what stays on chip."""
 
-    clock: Clock
-    mac: MacSpec
-    vector: VectorSpec
-    scratchpad: Capacity
-    activations: Capacity
-    dma: DmaSpec
-    op_overhead: Duration
-    layer_sync: Duration
-    toolchain: str
+    clock: Annotated[Clock, _about("Clock of the core")]
+    mac: Annotated[MacSpec, _about("The array")]
+    vector: Annotated[VectorSpec, _about("The vector unit")]
+    scratchpad: Annotated[Capacity, _about("Memory that weights and spilled tensors stream through")]
+    activations: Annotated[Capacity, _about("Memory for tensors that stay on chip")]
+    dma: Annotated[DmaSpec, _about("Its port into the DRAM channel")]
+    op_overhead: Annotated[Duration, _about("Fetch and start of an op")]
+    layer_sync: Annotated[Duration, _about("Synchronisation at the end of each layer")]
+    toolchain: Annotated[str, _about("Version of the compiler's rules")]
 
     def fingerprint(self) -> dict[str, Any]:
         """What a trace is compiled for, by path in the machine file: what shapes its ops, no more."""
@@ -161,20 +169,25 @@ Part = Annotated[float, Field(ge=0, le=1, strict=False)]
 class DramSpec:
     """The channel all masters share, and who wins when they ask for more than it gives.
 
-    ``channels``: channels of the preset side by side, lines taking turns. ``mapping``: address mapping; the preset's own
-    if absent. ``order`` (strict): masters from the first served to the last; those not named come last, together.
-    ``weights`` (weighted): those not named weigh 1. ``limits`` (regulated): those not named have none.
+    Each arbitration but proportional and equal needs a key of its own: ``order``, ``weights``, ``limits``.
     """
 
-    preset: str
-    capacity: Capacity
-    usable: Capacity
-    channels: Annotated[int, Field(ge=1, le=64)] = 1
-    mapping: str | None = None
-    arbitration: Literal["proportional", "equal", "strict", "weighted", "regulated"] = "proportional"
-    order: list[str] | None = None
-    weights: dict[str, Positive] | None = None
-    limits: dict[str, Limit] | None = None
+    preset: Annotated[str, _about("Timing set and width, such as LPDDR4X-3200x64")]
+    capacity: Annotated[Capacity, _about("Size of the memory")]
+    usable: Annotated[Capacity, _about("What models may take of it")]
+    channels: Annotated[int, Field(ge=1, le=64), _about("So many of the preset side by side, lines taking turns")] = 1
+    mapping: Annotated[str | None, _about("Address mapping; the timing set's own if absent")] = None
+    arbitration: Annotated[
+        Literal["proportional", "equal", "strict", "weighted", "regulated"],
+        _about("Who gets how much when masters ask for too much"),
+    ] = "proportional"
+    order: Annotated[
+        list[str] | None, _about("strict: masters from the first served to the last; others come last, together")
+    ] = None
+    weights: Annotated[dict[str, Positive] | None, _about("weighted: weight by master; others weigh 1")] = None
+    limits: Annotated[dict[str, Limit] | None, _about("regulated: bytes a second by master; others have no limit")] = (
+        None
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> DramSpec:
@@ -207,13 +220,15 @@ class MasterSpec:
     With a ``window`` it keeps so many bytes in flight, a ``latency`` of its own away, and shares like a core.
     """
 
-    rate: Limit
-    written: Part
-    on: Latency | None = None
-    period: Latency | None = None
-    buffer: Size = 32768
-    window: Capacity | None = None
-    latency: Duration = 0
+    rate: Annotated[Limit, _about("Bytes a second it moves while it is on")]
+    written: Annotated[Part, _about("Part of its bytes that is written, 0 to 1")]
+    on: Annotated[Latency | None, _about("Length of a burst; always on if absent")] = None
+    period: Annotated[Latency | None, _about("From one burst to the next")] = None
+    buffer: Annotated[Size, _about("Open loop: bytes its FIFO holds before it drops")] = 32768
+    window: Annotated[
+        Capacity | None, _about("Closed loop: bytes in flight; it waits for the channel and drops nothing")
+    ] = None
+    latency: Annotated[Duration, _about("Closed loop: from the master to the channel and back")] = 0
 
     @model_validator(mode="after")
     def _consistent(self) -> MasterSpec:
@@ -230,23 +245,26 @@ class MasterSpec:
 class HostSpec:
     """The CPU cluster and what its runtime work costs."""
 
-    cores: Count
-    clock: Clock
-    dma: DmaSpec
-    per_request: Duration
-    tokenize_per_token: Duration
-    per_token: Duration
-    sample_per_entry: Duration
-    per_frame: Duration
-    dispatch: Duration
-    dispatch_per_layer: Duration
-    doorbell: Duration
-    interrupt: Duration
-    cache_per_byte: PerByte
-    allocate_per_tensor: Duration
-    log_per_op: Duration
-    fallback_op: Duration
-    fallback_cycles: dict[Literal["add", "mul", "exp", "div", "reduce", "convert", "mac"], Count]
+    cores: Annotated[Count, _about("CPU cores")]
+    clock: Annotated[Clock, _about("Their clock")]
+    dma: Annotated[DmaSpec, _about("Port of each core into the DRAM channel")]
+    per_request: Annotated[Duration, _about("Work at the start of a request")]
+    tokenize_per_token: Annotated[Duration, _about("Tokenising a token of a prompt")]
+    per_token: Annotated[Duration, _about("Work after each token")]
+    sample_per_entry: Annotated[Duration, _about("Sampling, by entry of the vocabulary")]
+    per_frame: Annotated[Duration, _about("Work of a frame's call")]
+    dispatch: Annotated[Duration, _about("Preparing a call")]
+    dispatch_per_layer: Annotated[Duration, _about("Preparing a layer of a call")]
+    doorbell: Annotated[Duration, _about("The part of dispatch that async submit cannot do ahead")]
+    interrupt: Annotated[Duration, _about("From the end of a call to the host's next step")]
+    cache_per_byte: Annotated[PerByte, _about("Cache maintenance on shared memory")]
+    allocate_per_tensor: Annotated[Duration, _about("Allocating a tensor when no pool keeps it")]
+    log_per_op: Annotated[Duration, _about("Logging an op")]
+    fallback_op: Annotated[Duration, _about("Entry into a CPU kernel")]
+    fallback_cycles: Annotated[
+        dict[Literal["add", "mul", "exp", "div", "reduce", "convert", "mac"], Count],
+        _about("CPU cycles an element takes, by class of operation"),
+    ]
 
     def cost(self, kind: str) -> int:
         """CPU cycles of one element of a class."""
@@ -266,11 +284,14 @@ class HostSpec:
 class MachineSpec:
     """A board: BPU cores, DRAM, a host, and other masters of the DRAM by name."""
 
-    name: str
-    cores: CoresSpec
-    dram: DramSpec
-    host: HostSpec
-    masters: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")], MasterSpec] = Field(default_factory=dict)
+    name: Annotated[str, _about("Name of the machine")]
+    cores: Annotated[CoresSpec, _about("The BPU cores")]
+    dram: Annotated[DramSpec, _about("The memory")]
+    host: Annotated[HostSpec, _about("The CPU cluster and its runtime")]
+    masters: Annotated[
+        dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")], MasterSpec],
+        _about("Other masters of the memory by name: cameras, displays, codecs"),
+    ] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _names(self) -> MachineSpec:

@@ -190,8 +190,8 @@ class DramStats:
     """The channel over the whole run: bytes of finished work by master and kind, and of work cut off at the end.
 
     ``channel_bytes``: all that the channel gave each master, to the last. ``latency``: mean time of each master's lines
-    in ps. ``dropped``: bytes that open-loop masters lost. ``background``: masters of the machine file. ``errors``: known
-    deviation of the fidelity by class of traffic, from what ``against`` names, in percent, on average and at most.
+    in ps. ``dropped``: bytes that open-loop masters lost. ``background``: masters of the machine file. ``errors``:
+    known deviation of the fidelity from what ``against`` names, by class of traffic, in percent, mean and most.
     """
 
     preset: str

@@ -109,8 +109,11 @@ class System:
                 raise
             waiting = ", ".join(name for name, p in processes.items() if p.is_alive)
             busy = ", ".join(c.name for c in self.cores if c.busy) or "no core"
+            greedy = ", ".join(name for name, n in self.channel.dropped().items() if n)
+            why = f"the DRAM channel is taken by {greedy}" if greedy else f"{busy} is in a call"
+            do = "lower their rate, or end the run by run: {until: 1 s} to count what they drop" if greedy else ""
             raise SimulationError(
-                f"deadlock at {env.now / 1e9:.3f} ms: {waiting} wait and {busy} is in a call"
+                f"deadlock at {env.now / 1e9:.3f} ms: {waiting} wait for ever and {why}", do=do
             ) from None
         return self._result()
 

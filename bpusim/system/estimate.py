@@ -1,5 +1,4 @@
-"""What a run at bank fidelity will cost, before it runs: the flow model counts the bursts, a short bank run their price.
-"""
+"""What a run at bank fidelity will cost: the flow model counts the bursts, a short bank run tells their price."""
 
 from __future__ import annotations
 

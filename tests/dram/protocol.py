@@ -39,7 +39,9 @@ class _Bank:
 class _Rank:
     banks: list[_Bank]
     activates: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=4))
-    """(clock, bank) of the last four."""
+    """(clock, bank) of the last four; a refresh of one bank counts as one."""
+    refreshed: int = LONG_AGO
+    """When one of its banks was last refreshed."""
 
 
 class Checker:
@@ -74,7 +76,7 @@ class Checker:
             elif command == REF:
                 self._refresh(time, self.ranks[rank].banks, self.t.RFCab)
             else:
-                self._refresh(time, [self.ranks[rank].banks[bank]], self.t.RFCpb)
+                self._refresh_bank(time, self.ranks[rank], bank)
         return self.problems
 
     def _say(self, what: str) -> None:
@@ -100,16 +102,21 @@ class Checker:
         self._apart("bank busy", bank.busy_until, 0, time)
 
     def _activate(self, time: int, rank: int, bank: int, row: int) -> None:
-        t, r, b = self.t, self.ranks[rank], self.ranks[rank].banks[bank]
+        b = self.ranks[rank].banks[bank]
         self._idle(b, time)
-        self._apart("tRC", b.activated, t.RC, time)
+        self._apart("tRC", b.activated, self.t.RC, time)
+        self._in_turn(time, self.ranks[rank], bank)
+        b.row, b.activated = row, time
+
+    def _in_turn(self, time: int, r: _Rank, bank: int) -> None:
+        """An activate, or what draws as much current as one, after those of the rank's other banks."""
+        t = self.t
         for since, other in r.activates:
             same = self._group(other) == self._group(bank)
             self._apart("tRRD_L" if same else "tRRD_S", since, t.RRD_L if same else t.RRD_S, time)
         if len(r.activates) == 4:
             self._apart("tFAW", r.activates[0][0], t.FAW, time)
         r.activates.append((time, bank))
-        b.row, b.activated = row, time
 
     def _may_close(self, time: int, b: _Bank) -> None:
         t, x = self.t, self.set.extra
@@ -136,6 +143,12 @@ class Checker:
         for b in banks:
             self._idle(b, time)
             b.busy_until = time + takes
+
+    def _refresh_bank(self, time: int, r: _Rank, bank: int) -> None:
+        self._refresh(time, [r.banks[bank]], self.t.RFCpb)
+        self._apart("tRFCpb", r.refreshed, self.t.RFCpb, time)
+        self._in_turn(time, r, bank)
+        r.refreshed = time
 
     def _column(self, time: int, command: int, rank: int, bank: int, row: int) -> None:
         b = self.ranks[rank].banks[bank]

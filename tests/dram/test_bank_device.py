@@ -248,12 +248,12 @@ def test_write_to_read_of_the_reference_machine() -> None:
 @pytest.mark.parametrize("ch", [LPDDR4X, LPDDR5], ids=lambda c: c.name)
 @pytest.mark.parametrize(("write", "command"), [(False, RD), (True, WR)])
 def test_columns_of_two_ranks(ch: Channel, write: bool, command: int) -> None:
-    """A burst and tRTRS, here 20: no tRRD, no tCCD between ranks."""
+    """A burst and tRTRS, here 10: no tRRD, no tCCD between ranks."""
     t = ch.timing.timing
-    ch = changed(ch, RTRS=20)
+    ch = changed(ch, RTRS=10)
     device = Device(ch, (line(ch, rank=0), write), (line(ch, rank=1), write))
     second = FIRST + ch.timing.command.activate
-    device.assert_log((FIRST, ACT), (second, ACT), (FIRST + t.RCD, command), (FIRST + t.RCD + t.BL + 20, command))
+    device.assert_log((FIRST, ACT), (second, ACT), (FIRST + t.RCD, command), (FIRST + t.RCD + t.BL + 10, command))
 
 
 def test_columns_of_two_ranks_of_the_reference_board() -> None:
@@ -344,6 +344,94 @@ def test_banks_are_refreshed_in_turn() -> None:
     device = Device(LPDDR4, (line(LPDDR4), False), controller=Controller(refresh="per_bank", page="closed"))
     refreshes = [n for n in device.probe(9 * 1042 + 1) if n[1] == REFB]
     assert [(n[0], n[3]) for n in refreshes] == [(1042 * (n + 1), n % 8) for n in range(9)]
+
+
+# Per-bank refresh beside activates: bank 0 is due first, after tREFI / banks, and its refresh counts as an activate.
+
+PER_BANK = Controller(refresh="per_bank")
+
+
+def due(ch: Channel) -> int:
+    """When bank 0's refresh falls due."""
+    return ch.timing.timing.REFI // ch.timing.device.banks
+
+
+@SETS
+def test_bank_refresh_to_activate_of_another_bank(ch: Channel) -> None:
+    """tRRD_L, for a request that is seen a clock after the refresh."""
+    t = ch.timing.timing
+    ch = changed(ch, RRD_L=t.RRD_L + 5)
+    device = Device(ch, (line(ch, bank=1), False), (line(ch, bank=2), False), controller=PER_BANK, pace=due(ch))
+    assert device.probe(due(ch) + 1)[-1] == (due(ch), REFB, 0, 0)
+    device.assert_earliest(3, ACT, due(ch) + t.RRD_L + 5)
+
+
+@GROUPED
+def test_bank_refresh_to_activate_of_another_group(ch: Channel) -> None:
+    """tRRD_S."""
+    t = ch.timing.timing
+    ch = changed(ch, RRD_S=t.RRD_S + 3, RRD_L=t.RRD_L + 9)
+    device = Device(ch, (line(ch, bank=1), False), (line(ch, group=1), False), controller=PER_BANK, pace=due(ch))
+    device.assert_earliest(3, ACT, due(ch) + t.RRD_S + 3)
+
+
+@SETS
+def test_activate_to_bank_refresh_of_another_bank(ch: Channel) -> None:
+    """tRRD_L, after an activate a clock before the refresh is due."""
+    t = ch.timing.timing
+    ch = changed(ch, RRD_L=t.RRD_L + 5)
+    early = due(ch) - 1
+    device = Device(ch, (line(ch, bank=1), False), (line(ch, bank=2), False), controller=PER_BANK, pace=early - 1)
+    assert device.probe(early + 1)[-1] == (early, ACT, 0, 2)
+    device.assert_earliest(3, REFB, early + t.RRD_L + 5)
+
+
+@GROUPED
+def test_activate_to_bank_refresh_of_another_group(ch: Channel) -> None:
+    """tRRD_S, here longer than the activate keeps the command bus."""
+    t = ch.timing.timing
+    ch = changed(ch, RRD_S=t.RRD_S + 3, RRD_L=t.RRD_L + 9)
+    early = due(ch) - 1
+    device = Device(ch, (line(ch, bank=1), False), (line(ch, group=1), False), controller=PER_BANK, pace=early - 1)
+    device.assert_earliest(3, REFB, early + t.RRD_S + 3)
+
+
+def rows_and_refreshes(ch: Channel, at: int, banks: int) -> list[tuple[int, int, int]]:
+    """(clock, command, bank) of activates and refreshes, for a request each of banks 1, 2, ... injected from ``at`` on."""
+    run = BankRun(ch, [Master("list", count=0)], PER_BANK, PLAIN, log=64)
+    run.start(0, [(line(ch, bank=n + 1), 1, False) for n in range(banks)], at)
+    run.run(2000)
+    return [(int(n[0]), int(n[1]), int(n[3])) for n in run.log if n[1] in (ACT, REFB)]
+
+
+def test_a_bank_refresh_counts_in_the_window_of_four_activates() -> None:
+    """tFAW, here 200: refresh at 1042, three activates tRRD 22 apart, the fourth at 1042 + 200, the next 22 later."""
+    ch = changed(LPDDR4, FAW=200, RCD=400)
+    expected = [(1042, REFB, 0), (1064, ACT, 1), (1086, ACT, 2), (1108, ACT, 3), (1242, ACT, 4), (1264, ACT, 5)]
+    assert rows_and_refreshes(ch, 1041, 5) == expected
+
+
+def test_a_bank_refresh_waits_for_the_window_of_four_activates() -> None:
+    """tFAW, here 200: activates tRRD 22 apart from 970 on, then the refresh at 970 + 200, due since 1042."""
+    ch = changed(LPDDR4, FAW=200, RCD=400)
+    expected = [(970, ACT, 1), (992, ACT, 2), (1014, ACT, 3), (1036, ACT, 4), (1170, REFB, 0)]
+    assert rows_and_refreshes(ch, 969, 4) == expected
+
+
+def test_bank_refreshes_of_a_rank_keep_apart() -> None:
+    """tRFCpb, here longer than the 1042 clocks after which the next bank is due: it goes 1500 after the first."""
+    ch = changed(LPDDR4, RFCpb=1500)
+    refreshes = Device(ch, (line(ch, bank=7), False), controller=Controller(refresh="per_bank", page="closed"))
+    at = [(n[0], n[3]) for n in refreshes.probe(1042 + 2 * 1500 + 1) if n[1] == REFB]
+    assert at == [(1042, 0), (1042 + 1500, 1), (1042 + 3000, 2)]
+    assert [n[0] for n in refreshes.probe(1042 + 1500) if n[1] == REFB] == [1042]
+
+
+def test_bank_refreshes_of_two_ranks_do_not_keep_apart() -> None:
+    """The second rank is due 390 clocks after the first, when that is still at it: tRFCpb here is 600."""
+    ch = changed(LPDDR4X, RFCpb=600)
+    device = Device(ch, (line(ch, bank=7), False), controller=Controller(refresh="per_bank", page="closed"))
+    assert [n for n in device.probe(780 + 391) if n[1] == REFB] == [(780, REFB, 0, 0), (780 + 390, REFB, 1, 0)]
 
 
 # The command bus.

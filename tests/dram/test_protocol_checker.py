@@ -24,6 +24,11 @@ def a(time: int, bank: int = 0, row: int = 0, rank: int = 0) -> Line:
     return time, ACT, rank, bank, row
 
 
+def refresh(time: int, bank: int = 0, rank: int = 0) -> Line:
+    """A refresh of one bank."""
+    return time, REFB, rank, bank, -1
+
+
 # (rule, channel, legal commands, the command that is legal at its clock and not one clock earlier); times by the
 # timing files: LPDDR4-4266 tRCD 39 tRAS 90 tRPpb 39 tRPab 45 tRC 129 tRRD 22 tFAW 86, DDR4 tRRD 4/8 tCCD 4/8, ...
 RULES: list[tuple[str, Channel, list[Line], Line]] = [
@@ -50,7 +55,19 @@ RULES: list[tuple[str, Channel, list[Line], Line]] = [
     ("RD to WR, other rank", LPDDR4X, [a(0), a(4, rank=1), (40, RD, 0, 0, 0)], (40 + 27 + 1, WR, 1, 0, 0)),
     ("bank busy", LPDDR4, [(0, REF, 0, 0, -1)], a(599)),
     ("bank busy", LPDDR4, [(0, REF, 0, 0, -1)], a(599, bank=7)),
-    ("bank busy", LPDDR4, [(0, REFB, 0, 5, -1)], a(300, bank=5)),
+    ("bank busy", LPDDR4, [refresh(0, 5)], a(300, bank=5)),
+    ("bank busy", LPDDR4, [a(0), (100, PRE, 0, 0, 0)], refresh(139)),
+    ("tRRD_L", LPDDR4, [refresh(0)], a(22, bank=1)),
+    ("tRRD_L", LPDDR4, [a(0)], refresh(22, 1)),
+    ("tRRD_L", DDR4, [refresh(0)], a(8, bank=3)),
+    ("tRRD_L", DDR4, [a(0)], refresh(8, 3)),
+    ("tRRD_S", DDR4, [refresh(0)], a(4, bank=4)),
+    ("tRRD_S", DDR4, [a(0)], refresh(4, 4)),
+    ("tFAW", DDR4, [refresh(0), a(4, 4), a(8, 8), a(12, 12)], a(34, bank=1)),
+    ("tFAW", DDR4, [a(0), a(4, 4), refresh(8, 8), a(12, 12)], a(34, bank=1)),
+    ("tFAW", DDR4, [a(0), a(4, 4), a(8, 8), a(12, 12)], refresh(34, 1)),
+    ("tRFCpb", LPDDR4, [refresh(0)], refresh(300, 1)),
+    ("tRFCpb", DDR4, [refresh(0), a(100, 4), a(200, 8)], refresh(576, 12)),
     ("command bus", LPDDR4X, [a(0)], a(4, rank=1)),
     ("command bus", LPDDR4X, [a(0), a(4, rank=1), (40, RD, 0, 0, 0)], a(44, bank=1)),
     ("command bus", LPDDR4X, [a(0), (100, PRE, 0, 0, 0)], a(102, rank=1)),
@@ -74,6 +91,17 @@ def test_a_row_cycle_is_tested_apart_from_its_parts(check: Check) -> None:
     # tRC 49 is tRAS 34 + tRPpb 15 here: a precharge that is early makes both late rules fire.
     problems = check(LPDDR5, [a(0), (33, PRE, 0, 0, 0), a(48)])
     assert [p.split(": ")[2] for p in problems] == ["tRAS", "tRC"]
+
+
+@pytest.mark.parametrize("after", [refresh(2, 1, rank=1), a(2, bank=1, rank=1)])
+def test_a_bank_under_refresh_binds_its_own_rank_alone(check: Check, after: Line) -> None:
+    # The command bus is free again after two clocks; tRRD 16 and tRFCpb 224 would ask for more.
+    assert check(LPDDR4X, [refresh(0), after]) == []
+
+
+def test_a_refresh_of_the_same_bank_is_early_for_both_reasons(check: Check) -> None:
+    problems = check(LPDDR4, [refresh(0), refresh(299)])
+    assert [p.split(": ")[2] for p in problems] == ["bank busy", "tRFCpb"]
 
 
 def test_a_write_of_one_rank_and_a_read_of_another_share_the_data_bus(check: Check) -> None:

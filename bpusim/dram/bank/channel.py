@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import simpy
 
-from bpusim.dram.arbitration import Rules
+from bpusim.dram.arbitration import PROPORTIONAL, Rules
 from bpusim.dram.bank.model import BankRun, Controller, Master
 from bpusim.dram.ending import Ending
 from bpusim.dram.flow import Behaviour
@@ -126,7 +126,7 @@ class BankChannel:
         behaviour: Behaviour,
         observer: Observer,
         regions: Regions,
-        rules: Rules = Rules(),
+        rules: Rules = PROPORTIONAL,
         *,
         mapping: str | None = None,
         count: int = 1,

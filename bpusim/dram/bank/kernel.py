@@ -10,11 +10,11 @@ The same order ranks requests inside the controller. Open-loop masters generate 
 what finds it full is dropped, and counted.
 
 **Controller.** First ready, first come: of the commands that are ready at the earliest moment any is, that of the
-first request in rank goes (a column access, an activate or a precharge). A request whose row was opened for it goes before
-all others, even if the bus must change ranks for it, and its row stays open until it is served. A ready precharge for
-another row may close a row whose hits are not ready yet. Writes wait in a queue of their own and are served between two
-watermarks, or when there is nothing to read. Refresh waits for the requests whose rows were opened for them, closes the rank's rows, and keeps its
-banks busy; a per-bank refresh counts as an activate for tRRD and tFAW.
+first request in rank goes (a column access, an activate or a precharge). A request whose row was opened for it goes
+before all others, even if the bus must change ranks for it, and its row stays open until it is served. A ready
+precharge for another row may close a row whose hits are not ready yet. Writes wait in a queue of their own and are
+served between two watermarks, or when there is nothing to read. Refresh waits for the requests whose rows were opened
+for them, closes the rank's rows, and keeps its banks busy; a per-bank refresh counts as an activate for tRRD and tFAW.
 
 State is a few arrays of records, whose fields are named below; :mod:`bpusim.dram.bank.model` fills them.
 
@@ -52,23 +52,24 @@ def _record(names: str) -> np.dtype[np.void]:
 
 
 CONFIG = _record(
-    "rcd rp_pb rp_ab ras rc rrd_s rrd_l faw ccd_s ccd_l rank rd_wr wr_rd_s wr_rd_l rd_pre wr_pre done refi rfc_ab rfc_pb "
-    "rank_wr_rd burst busy_act busy_col busy_pre busy_ref banks groups ranks reads writes high low cap age fifo closed "
-    "refresh mode"
+    "rcd rp_pb rp_ab ras rc rrd_s rrd_l faw ccd_s ccd_l rank rd_wr wr_rd_s wr_rd_l rd_pre wr_pre done refi rfc_ab "
+    "rfc_pb rank_wr_rd burst busy_act busy_col busy_pre busy_ref banks groups ranks reads writes high low cap age fifo "
+    "closed refresh mode"
 )
 """Spacings in clocks, the device, and the controller."""
 MASTER = _record(
-    "kind base region chunk pitch write count window gap background seed pace path level cost group places open on period "
-    "index out ready served last bank row next_write segment offset head tail queued fine tag backlog dropped written "
-    "waited waits"
+    "kind base region chunk pitch write count window gap background seed pace path level cost group places open on "
+    "period index out ready served last bank row next_write segment offset head tail queued fine tag backlog dropped "
+    "written waited waits"
 )
-"""What a master asks for (the first line), and how far it is: lines injected; places of its window in use; when it may
+"""What a master asks for, and from ``index`` on how far it is: lines injected; places of its window in use; when it may
 inject; lines got and the clock of the last (brought up to date when a run stops); its next line; its place in a list of
 stretches; the ring of its returns; reads in the queue; fixed-point time of its next line; fair queueing's tag; an
 open-loop master's buffer and what it dropped; clock of its last write; sum and number of its reads' latencies.
+
 ``group``: the master that keeps fair queueing's tag for it and its like. ``places``: reads of it that the controller
-holds at most. ``open``: lines of an open-loop master's buffer (0: closed loop). ``on``, ``period``: clocks of a burst, and from one to
-the next (0: no bursts)."""
+holds at most. ``open``: lines of an open-loop master's buffer (0: closed loop). ``on``, ``period``: clocks of a burst,
+and from one to the next (0: no bursts)."""
 ENTRY = _record("row bank sequence key master accepted visible after before")
 """A request in the controller, linked to its neighbours in the line for its bank."""
 LINE = _record("head tail hit miss")
@@ -76,8 +77,9 @@ LINE = _record("head tail hit miss")
 BANK = _record("rank part run open_row opened_for act_ready col_ready pre_ready")
 SLOT = _record("time key entry gate lead live")
 """What a bank could do next, as far as it alone decides: when, with which rank, for which request, behind which gate.
-Each bank has two: a column access, and a row command (or a second column access, of the other queue). ``lead``: 1
-and its rank for a request whose row was opened for it, which may wait for the bus to change ranks and still go first. ``live``: its place in the list of those that hold something."""
+Each bank has two: a column access, and a row command (or a second column access, of the other queue). ``lead``: 1 and
+its rank for a request whose row was opened for it, which may wait for the bus to change ranks and still go first.
+``live``: its place in the list of those that hold something."""
 RANK = _record("faw_at refresh_at refresh_due refresh_bank refresh_ok")
 RUN = _record(
     "now injected free_cmd sequence turn writing n_read n_write free_r free_w hits served refreshes logged activates "
