@@ -42,6 +42,9 @@ class Ask:
     rank: int = 0
 
 
+_ROUNDING = 1e-12
+"""What is less than this part of the capacity is a rounding error, and nothing to give on."""
+
 Share = Callable[[Sequence[Ask], float], list[float]]
 """(asks, capacity in B/s) -> rates in B/s: none above its ask, in all no more than capacity."""
 
@@ -123,8 +126,8 @@ def strict(asks: Sequence[Ask], capacity: float) -> list[float]:
         same = [i for i, a in enumerate(asks) if a.rank == rank]
         for i, rate in zip(same, proportional([asks[i] for i in same], capacity), strict=True):
             out[i] = rate
-            capacity -= rate
-        capacity = max(capacity, 0.0)
+        left = capacity - sum(out[i] for i in same)
+        capacity = left if left > _ROUNDING * capacity else 0.0
     return out
 
 

@@ -72,7 +72,7 @@ class Ideal:
 
     def alone(self, window: int, path: Ps, limit: float, others: tuple[float, float]) -> float:  # noqa: ARG002
         """``min(limit, window / path, peak)``, whatever the others do."""
-        return min(float(limit), window * PS_PER_S / path, float(self.peak))
+        return min(float(limit), window * PS_PER_S / path if path else inf, float(self.peak))
 
 
 class Transmission(Ending):
@@ -164,7 +164,7 @@ class FlowPort:
     Flows of one port at the same time (two CPU cores) have a window each and share the port's limit evenly.
     """
 
-    __slots__ = ("channel", "latency", "limit", "name", "path", "rate_alone", "rate_max", "window")
+    __slots__ = ("channel", "latency", "latency_alone", "limit", "name", "path", "rate_alone", "rate_max", "window")
 
     def __init__(self, channel: FlowChannel, name: str, window: int, path: Ps, limit: float) -> None:
         self.channel = channel
@@ -175,6 +175,8 @@ class FlowPort:
         self.latency = path + channel.behaviour.idle_latency(window)
         self.rate_alone = self.asked(1, (0.0, 0.0))
         self.rate_max = self.rate_alone
+        full = self.rate_alone < self.limit  # a window that is kept full: Little's law
+        self.latency_alone = max(window * PS_PER_S / self.rate_alone if full else 0.0, float(self.latency))
 
     def asked(self, flows: int, others: tuple[float, float]) -> float:
         """B/s that so many flows of the port take while ``others`` take B/s and have bytes in flight."""
@@ -202,32 +204,36 @@ class _Background:
         self.on, self.period = spec.on or 0, spec.period or 0
         self.moved = self.dropped = self.backlog = 0.0
 
-    def is_on(self, at: Ps) -> bool:
-        """Whether it moves anything just now."""
+    def generates(self, at: Ps) -> bool:
+        """Whether a burst is on."""
         return not self.period or at % self.period < self.on
 
-    def edge(self, at: Ps) -> Ps | None:
-        """When that changes next."""
+    def asks(self, at: Ps) -> bool:
+        """Whether it moves anything just now: a burst, or what its buffer still holds of one."""
+        return self.backlog > 0 or self.generates(at)
+
+    def edge(self, at: Ps, given: float) -> Ps | None:
+        """When that changes next, if it goes on at ``given`` B/s."""
         if self.on == self.period:
             return None
         into = at % self.period
-        return at - into + (self.on if into < self.on else self.period)
+        edge = at - into + (self.on if into < self.on else self.period)
+        if into >= self.on and self.backlog > 0 and given > 0:
+            return min(edge, at + ceil(self.backlog * PS_PER_S / given))
+        return edge
 
-    def advance(self, given: float, on: bool, duration: Ps) -> None:
-        """Account ``duration`` in which it got ``given`` B/s. What does not fit is held, then dropped."""
-        wanted = self.spec.rate * duration / PS_PER_S if on and self.port is None else 0.0
+    def advance(self, at: Ps, given: float, duration: Ps) -> None:
+        """Account ``duration`` from ``at`` on, in which it got ``given`` B/s. What does not fit is held, then lost."""
         got = given * duration / PS_PER_S
-        if self.port is not None:
-            self.moved += got
-            return
-        self.backlog += wanted - got
+        if self.port is None:
+            if self.generates(at):
+                self.backlog += (self.spec.rate - given) * duration / PS_PER_S
+            else:
+                got = min(got, self.backlog)
+                self.backlog -= got
+            self.dropped += max(self.backlog - self.spec.buffer, 0.0)
+            self.backlog = min(max(self.backlog, 0.0), float(self.spec.buffer))
         self.moved += got
-        if self.backlog > self.spec.buffer:
-            self.dropped += self.backlog - self.spec.buffer
-            self.backlog = float(self.spec.buffer)
-        elif given >= self.spec.rate or not on:  # all it asks for is given: what was held goes out at once
-            self.moved += self.backlog
-            self.backlog = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +272,7 @@ class FlowChannel:
         for name, spec in background:
             port = self.port(name, spec.window, spec.latency, spec.rate) if spec.window else None
             self._background.append(_Background(name, spec, port))
-        self._on = tuple(b.is_on(0) for b in self._background)
+        self._on = tuple(b.asks(0) for b in self._background)
         if self._background:
             self._shares = self._shares_of([])
 
@@ -319,14 +325,19 @@ class FlowChannel:
     def _advance_background(self, now: Ps) -> None:
         at = self._since
         while at < now:
-            edges = [e for b in self._background if (e := b.edge(at)) is not None]
+            edges = self._edges(at)
             until = min([*edges, now])
-            for b, on, given in zip(self._background, self._on, self._shares.background, strict=True):
-                b.advance(given, on, until - at)
+            for b, given in zip(self._background, self._shares.background, strict=True):
+                b.advance(at, given, until - at)
             at = until
             if until in edges:
-                self._on = tuple(b.is_on(at) for b in self._background)
+                self._on = tuple(b.asks(at) for b in self._background)
                 self._shares = self._shares_of(self._flows)
+
+    def _edges(self, at: Ps) -> list[Ps]:
+        """When background masters begin or end to ask, at the present rates."""
+        given = self._shares.background
+        return [e for b, rate in zip(self._background, given, strict=True) if (e := b.edge(at, rate)) is not None]
 
     def reshare(self) -> None:
         """Work out all rates anew and set the timer for the next end (later, while flows are being ended)."""
@@ -346,10 +357,7 @@ class FlowChannel:
             self._tell(now)
         self._timer = None
         if flows and (first is not None or self._helped(flows)):
-            for b in self._background:
-                edge = b.edge(now)
-                if edge is not None and (first is None or edge < first):
-                    first = edge
+            first = min([e for e in (first, *self._edges(now)) if e is not None], default=None)
         if first is not None:
             timer = self.env.timeout(first - now)
             timer.callbacks.append(self._expired)
@@ -357,7 +365,7 @@ class FlowChannel:
 
     def _helped(self, flows: Sequence[Transmission]) -> bool:
         """Whether flows that stand still would move with all bursts over."""
-        now_on, self._on = self._on, tuple(b.edge(0) is None for b in self._background)
+        now_on, self._on = self._on, tuple(b.edge(0, 0.0) is None for b in self._background)
         moves = any(self._shares_of(flows).rates)
         self._on = now_on
         return moves
@@ -375,7 +383,7 @@ class FlowChannel:
         if not flows and not self._background:
             return _Shares((), (), ())
         if len(flows) == 1 and not self._background:
-            return _Shares((flows[0].alone,), (float(flows[0].port.latency),), ())
+            return _Shares((flows[0].alone,), (flows[0].port.latency_alone,), ())
         key = tuple((f.port.name, f.limit, f.written) for f in flows), self._on
         found = self._known.get(key)
         if found is None:
@@ -393,7 +401,7 @@ class FlowChannel:
         closed = [b for b, on in zip(self._background, self._on, strict=True) if on and b.port is not None]
         ports = [g[0].port for g in groups.values()] + [b.port for b in closed if b.port is not None]
         counts = [len(g) for g in groups.values()] + [1] * len(closed)
-        caps = [sum(inf if f.limit is None else f.limit for f in g) for g in groups.values()] + [inf] * len(closed)
+        caps = [sum(f.alone for f in g) for g in groups.values()] + [inf] * len(closed)
         wanted = sum(b.spec.rate for b in first)
         windows = [float(n * p.window) for n, p in zip(counts, ports, strict=True)]
 
@@ -415,12 +423,12 @@ class FlowChannel:
             Ask(d, w, p.latency, self.rules.weight(p.name), self.rules.rank(p.name))
             for d, w, p in zip(demands, windows, ports, strict=True)
         ]
-        given = self.rules.share(asks, max(capacity - part * wanted, 0.0))
+        given = self.rules.share(asks, capacity - wanted if wanted < capacity else 0.0)
         rates: dict[int, float] = {}
         latencies: dict[int, float] = {}
         for group, ask, rate in zip(groups.values(), asks, given, strict=False):
             alone = sum(f.alone for f in group)
-            wait = ask.window * PS_PER_S / rate if 0 < rate < min(ask.rate, group[0].port.limit) else 0.0
+            wait = ask.window * PS_PER_S / rate if 0 < rate < group[0].port.limit else 0.0
             for f in group:
                 rates[id(f)] = rate * f.alone / alone if alone else 0.0
                 latencies[id(f)] = max(wait, float(ask.latency))

@@ -102,9 +102,15 @@ def _masters_exist(document: Document, cores: list[str]) -> Iterator[Problem]:
         if isinstance(table, dict):
             named += [((*dram, key, master), master) for master in table]
     for path, master in named:
-        if isinstance(master, str) and master not in masters:
+        if not isinstance(master, str):
+            continue
+        place = document.key(*path)
+        if master not in masters:
             what = f"the machine has no DRAM master '{master}'"
-            yield _problem(document, path, what, did_you_mean(master, masters))
+            yield problem_at(place, path, what, did_you_mean(master, masters))
+        elif master not in cores and master != "cpu" and _at(document, "machine", "masters", master, "window") is None:
+            do = "leave it out, or give it a window"
+            yield problem_at(place, path, f"'{master}' is open-loop: it takes its rate before all others", do)
 
 
 def _model_exists(document: Document, stream: str, models: list[str]) -> Iterator[Problem]:

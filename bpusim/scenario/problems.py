@@ -154,6 +154,8 @@ def _node(schema: dict[str, Any], loc: tuple[str | int, ...]) -> dict[str, Any]:
             node = node["properties"][segment]
         elif isinstance(node.get("additionalProperties"), dict):
             node = node["additionalProperties"]
+        elif node.get("patternProperties"):
+            node = next(iter(node["patternProperties"].values()))
         elif segment in schema["$defs"]:
             node = schema["$defs"][segment]
         else:

@@ -328,6 +328,7 @@ def test_causes_sum_to_the_call(
 @dataclass(frozen=True)
 class Parts:
     bytes: int
+    written: int = 0
 
     def __iter__(self) -> Iterator[Transfer]:
         yield Transfer("io:x", 0, self.bytes, "io", False)

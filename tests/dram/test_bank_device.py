@@ -397,7 +397,7 @@ def test_activate_to_bank_refresh_of_another_group(ch: Channel) -> None:
 
 
 def rows_and_refreshes(ch: Channel, at: int, banks: int) -> list[tuple[int, int, int]]:
-    """(clock, command, bank) of activates and refreshes, for a request each of banks 1, 2, ... injected from ``at`` on."""
+    """(clock, command, bank) of activates and refreshes, for a request each of banks 1, 2, ... from clock ``at`` on."""
     run = BankRun(ch, [Master("list", count=0)], PER_BANK, PLAIN, log=64)
     run.start(0, [(line(ch, bank=n + 1), 1, False) for n in range(banks)], at)
     run.run(2000)

@@ -304,7 +304,7 @@ def test_a_value_python_cannot_write_to_a_file_is_refused(desk: Desk) -> None:
         (
             "machine: bpu80",
             "machine: {preset: bpu80, cooling: fan}",
-            "a.yaml:2:26: error: machine: unknown key 'cooling'; known: cores, dram, host, name, preset",
+            "a.yaml:2:26: error: machine: unknown key 'cooling'; known: cores, dram, host, masters, name, preset",
         ),
         (
             "machine: bpu80",

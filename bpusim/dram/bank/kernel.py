@@ -83,7 +83,7 @@ its rank for a request whose row was opened for it, which may wait for the bus t
 RANK = _record("faw_at refresh_at refresh_due refresh_bank refresh_ok")
 RUN = _record(
     "now injected free_cmd sequence turn writing n_read n_write free_r free_w hits served refreshes logged activates "
-    "virtual bus"
+    "virtual bus turned"
 )
 
 COLUMNS = ("time", "command", "rank", "bank", "row", "request")
@@ -240,10 +240,11 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
     gates, faw, free, live, returns, latency = st.gates, st.faw, st.free, st.live, st.returns, st.latency
     now, injected, free_cmd, sequence, turn = v.now, v.injected, v.free_cmd, v.sequence, v.turn
     writing, n_read, n_write, free_r, free_w = v.writing, v.n_read, v.n_write, v.free_r, v.free_w
-    logged, virtual, bus = v.logged, v.virtual, v.bus
+    logged, virtual, bus, turned = v.logged, v.virtual, v.bus, v.turned
     nm, ring, buckets = masters.shape[0], returns.shape[1], latency.shape[1]
     reads, groups, per_rank, n_ranks = c.reads, c.groups, c.banks, c.ranks
     total, high, low, cap, special = per_rank * n_ranks, c.high, c.low, c.cap, c.fifo or c.age
+    batch = max(high - low, 1)
     switch = c.rank - c.burst if n_ranks > 1 else 0
     mode, per_bank, closed, room = c.mode, c.refresh == 2, c.closed, log.shape[0]
     due = 0
@@ -255,7 +256,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
     # command of each bank group), and added when all slots that hold something are compared.
     low_bank, high_bank, fresh = 0, total, True
     when, sort, key, command, target = NEVER, NEVER, NEVER, -1, -1
-    refresh_next, n_live = -1, 0
+    refresh_next, n_live, holder = -1, 0, -1
     for b in range(2 * total):
         slots[b].live = -1
     while True:
@@ -267,15 +268,12 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
             m = masters[j]
             if m.index < m.count:
                 t = m.ready
-                if m.next_write:
-                    can = free_w > 0
-                else:
-                    can = free_r > 0 and m.queued < m.places
-                    if m.out >= m.window:
-                        if m.head == m.tail:
-                            can = False
-                        else:
-                            t = max(t, returns[j, m.head])
+                can = free_w > 0 if m.next_write else free_r > 0 and m.queued < m.places
+                if m.out >= m.window and (m.path or not m.next_write):
+                    if m.head == m.tail:
+                        can = False
+                    else:
+                        t = max(t, returns[j, m.head])
                 if can:
                     since = t
                     t = max(t, earliest)
@@ -295,12 +293,28 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
             j += 1
             if j == nm:
                 j = 0
-        # Which queue is served.
+        # Which queue is served. But for polled masters, either has its turn after a batch of the other (under fair
+        # queueing if it ranks first), and at once if it holds a better level.
+        waits, outranks, outranked = turned >= batch, False, False
+        if mode != POLLED and n_read > 0 and n_write > 0:
+            mine, theirs = NEVER, NEVER
+            for b in range(total):
+                h = lines[writing * total + b].head
+                if h >= 0 and entries[h].key < mine:
+                    mine = entries[h].key
+                h = lines[(1 - writing) * total + b].head
+                if h >= 0 and entries[h].key < theirs:
+                    theirs = entries[h].key
+            waits = waits and (mode != FAIR or theirs < mine)
+            outranks = theirs >> _LEVEL < mine >> _LEVEL
+            outranked = mine >> _LEVEL < theirs >> _LEVEL
         if writing:
-            if n_write == 0 or (n_write < low and n_read > 0):
-                writing, fresh, low_bank, high_bank = 0, True, 0, total
-        elif n_write > high or (n_read == 0 and n_write > 0):
-            writing, fresh, low_bank, high_bank = 1, True, 0, total
+            if n_write == 0 or (n_read > 0 and (n_write < low or outranks or (mode != POLLED and waits and not outranked))):
+                writing, turned, fresh, low_bank, high_bank = 0, 0, True, 0, total
+        elif n_read == 0 and n_write > 0:
+            writing, turned, fresh, low_bank, high_bank = 1, 0, True, 0, total
+        elif n_write > high and (mode == POLLED or outranks or (waits and not outranked)):
+            writing, turned, fresh, low_bank, high_bank = 1, 0, True, 0, total
         base = now if now > free_cmd else free_cmd
         if special:
             fresh, low_bank, high_bank = True, 0, total
@@ -378,7 +392,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
         # The first command of all; after an injection, only its bank can have a new one.
         best = -1
         if fresh:
-            when, sort, key, command, target = NEVER, NEVER, NEVER, -1, -1
+            when, sort, key, command, target, holder = NEVER, NEVER, NEVER, -1, -1, -1
             if due:
                 for r in range(n_ranks):
                     rank = ranks[r]
@@ -405,16 +419,16 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                 slot = slots[i]
                 t = max(slot.time, gates[slot.gate], base)
                 s = t if slot.lead in (0, bus) else t - switch
-                if s < sort or (s == sort and slot.key < key):
-                    when, sort, key, best = t, s, slot.key, i
+                if s < sort or (s == sort and (slot.key < key or (slot.key == key and i < holder))):
+                    when, sort, key, best, holder = t, s, slot.key, i, i
         elif low_bank < high_bank:
             for i in range(2 * low_bank, 2 * high_bank):
                 slot = slots[i]
                 if slot.entry >= 0:
                     t = max(slot.time, gates[slot.gate], base)
                     s = t if slot.lead in (0, bus) else t - switch
-                    if s < sort or (s == sort and slot.key < key):
-                        when, sort, key, best = t, s, slot.key, i
+                    if s < sort or (s == sort and (slot.key < key or (slot.key == key and i < holder))):
+                        when, sort, key, best, holder = t, s, slot.key, i, i
         if best >= 0:
             command, target = slots[best].gate & 3, slots[best].entry
         if closed:  # rows that nobody queued wants are closed as soon as they may be
@@ -442,22 +456,29 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
             injected = inject + 1
             turn = who + 1 if who + 1 < nm else 0
             m = masters[who]
-            b, w, since = m.bank, m.next_write, m.ready
-            if w:
-                free_w -= 1
-                e = free[reads + free_w]
-                n_write += 1
-                m.written = inject
-            else:
-                free_r -= 1
-                e = free[free_r]
-                n_read += 1
-                m.queued += 1
+            b, w, since = m.bank, m.next_write, issued
+            if m.path or not w:
                 if m.out < m.window:
                     m.out += 1
                 else:  # the place of a line that has come back
                     m.last = returns[who, m.head]
                     m.head = m.head + 1 if m.head + 1 < ring else 0
+            if w:
+                free_w -= 1
+                e = free[reads + free_w]
+                n_write += 1
+                m.written = inject
+                if m.path:  # its response, behind those before it
+                    t = inject + m.path
+                    if m.head != m.tail:
+                        t = max(t, returns[who, (m.tail if m.tail else ring) - 1])
+                    returns[who, m.tail] = t
+                    m.tail = m.tail + 1 if m.tail + 1 < ring else 0
+            else:
+                free_r -= 1
+                e = free[free_r]
+                n_read += 1
+                m.queued += 1
             s = sequence
             if mode == FAIR:
                 s = max(masters[m.group].tag, virtual - _CREDIT)
@@ -465,7 +486,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
             s += m.level << _LEVEL
             entry, line = entries[e], lines[w * total + b]
             entry.bank, entry.row, entry.sequence, entry.key, entry.master = b, m.row, sequence, s, who
-            entry.accepted = since if m.gap >= 0 and since > 0 else inject
+            entry.accepted = inject if mode == POLLED and (m.gap < 0 or since == 0) else since
             entry.visible = inject + 1
             sequence += 1
             # Into its bank's line, behind all that rank before it or with it.
@@ -516,6 +537,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
             if logged < room:
                 logged = _note(log, logged, when, w, bank.rank, b % per_rank, entry.row, entry.sequence)
             v.served += 1
+            turned += 1
             bus = 1 + bank.rank
             if bank.opened_for == e:
                 bank.opened_for = -1
@@ -539,13 +561,13 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
             free_cmd = when + c.busy_col
             for k in range(n_ranks * groups):
                 if k == bank.part:
-                    same, turned = c.ccd_l, (c.wr_rd_l if w else c.rd_wr)
+                    same, around = c.ccd_l, (c.wr_rd_l if w else c.rd_wr)
                 elif k // groups == bank.rank:
-                    same, turned = c.ccd_s, (c.wr_rd_s if w else c.rd_wr)
+                    same, around = c.ccd_s, (c.wr_rd_s if w else c.rd_wr)
                 else:  # another rank: the bus alone is shared
-                    same, turned = c.rank, (c.rank_wr_rd if w else c.rd_wr + c.rank - c.burst)
+                    same, around = c.rank, (c.rank_wr_rd if w else c.rd_wr + c.rank - c.burst)
                 gates[4 * k + w] = max(gates[4 * k + w], when + same)
-                gates[4 * k + 1 - w] = max(gates[4 * k + 1 - w], when + turned)
+                gates[4 * k + 1 - w] = max(gates[4 * k + 1 - w], when + around)
             if mode == FAIR:
                 virtual = max(virtual, entry.key - (m.level << _LEVEL))
             if w:
@@ -560,6 +582,8 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                 n_read -= 1
                 m.queued -= 1
                 t = when + c.done + m.path
+                if m.path and m.head != m.tail:
+                    t = max(t, returns[entry.master, (m.tail if m.tail else ring) - 1])
                 returns[entry.master, m.tail] = t
                 m.tail = m.tail + 1 if m.tail + 1 < ring else 0
                 wait = t - entry.accepted
@@ -648,7 +672,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
     v.now = reached if reached > now else now
     v.injected, v.free_cmd, v.sequence, v.turn = injected, free_cmd, sequence, turn
     v.writing, v.n_read, v.n_write, v.free_r, v.free_w = writing, n_read, n_write, free_r, free_w
-    v.logged, v.virtual, v.bus = logged, virtual, bus
+    v.logged, v.virtual, v.bus, v.turned = logged, virtual, bus, turned
     ended = finisher if horizon == v.now else -1
     _settle(v.now if ended >= 0 else v.now - 1, masters, returns)
     return ended
