@@ -337,12 +337,7 @@ def outcome(run: BankRun, masters: int) -> Any:
     return log, run.result(), [(run.dropped(n), run.waited(n)) for n in range(masters)], run.now
 
 
-TIES = "of two commands with equal tags, that goes whose bank was touched first"
-
-
-@pytest.mark.parametrize(
-    "arbitration", ["polled", "first_come", pytest.param("fair", marks=pytest.mark.xfail(strict=False, reason=TIES))]
-)
+@pytest.mark.parametrize("arbitration", ["polled", "first_come", "fair"])
 @settings(deadline=None, max_examples=60)
 @given(
     masters=st.lists(SOME, min_size=1, max_size=4),
@@ -363,7 +358,6 @@ def test_stops_change_nothing(
     assert outcome(parts, len(masters)) == outcome(whole, len(masters))
 
 
-@pytest.mark.xfail(strict=True, reason=TIES)
 def test_stops_do_not_decide_between_equal_tags() -> None:
     """Weights of 1 and 1/2 make tags that coincide all the time; one stop at clock 153 is enough to see it."""
     masters = [

@@ -244,7 +244,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
     nm, ring, buckets = masters.shape[0], returns.shape[1], latency.shape[1]
     reads, groups, per_rank, n_ranks = c.reads, c.groups, c.banks, c.ranks
     total, high, low, cap, special = per_rank * n_ranks, c.high, c.low, c.cap, c.fifo or c.age
-    batch = max(high - low, 1)
+    batch = c.writes
     switch = c.rank - c.burst if n_ranks > 1 else 0
     mode, per_bank, closed, room = c.mode, c.refresh == 2, c.closed, log.shape[0]
     due = 0
