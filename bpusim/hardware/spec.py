@@ -9,7 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.dataclasses import dataclass
 
 from bpusim.units import Bandwidth, Duration, Frequency, PerByte, Size
@@ -280,6 +280,12 @@ class HostSpec:
         return self
 
 
+def _master(name: str) -> str:
+    if not name.strip() or "/" in name or not name.isprintable():
+        raise ValueError(f"{name!r} cannot be a name; use letters, digits and '-', '_' or '.'")
+    return name
+
+
 @dataclass(frozen=True, slots=True, config=STRICT)
 class MachineSpec:
     """A board: BPU cores, DRAM, a host, and other masters of the DRAM by name."""
@@ -289,7 +295,7 @@ class MachineSpec:
     dram: Annotated[DramSpec, _about("The memory")]
     host: Annotated[HostSpec, _about("The CPU cluster and its runtime")]
     masters: Annotated[
-        dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")], MasterSpec],
+        dict[Annotated[str, AfterValidator(_master)], MasterSpec],
         _about("Other masters of the memory by name: cameras, displays, codecs"),
     ] = Field(default_factory=dict)
 

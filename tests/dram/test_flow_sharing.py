@@ -167,7 +167,6 @@ def test_two_flows_of_a_regulated_port_keep_to_its_limit_together(env: simpy.Env
     assert rates(first, cpu.start(Parts(1000))) == [2, 2]
 
 
-@pytest.mark.xfail(strict=True, reason="a port asks for two whole windows though one of its flows has a limit")
 def test_a_flow_keeps_its_limit_beside_another_of_its_port(env: simpy.Environment) -> None:
     cpu = channel(env, 20 * GB).port("cpu", 300, 100 * NS, 24 * GB)
     assert rates(cpu.start(Parts(1000), limit=1e9), cpu.start(Parts(1000))) == [1, 3]

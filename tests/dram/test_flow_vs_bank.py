@@ -177,9 +177,8 @@ def test_two_users_on_two_cores() -> None:
     agree(*both("dual_replica", models_left_trace=small, models_right_trace=small, **each))
 
 
-@MIXED
 def test_a_user_beside_a_camera() -> None:
-    """The detector spills beside the chat's reads: 3.2 % of a decode step, 3.0 % of a frame."""
+    """The detector spills beside the chat's reads."""
     agree(*both("hetero", talk__requests=1, talk__prompt=8, talk__output=3))
 
 

@@ -241,7 +241,8 @@ class BankChannel:
                 Master(
                     "seq", base=base // self.count, region=1 << 26, write=round(100 * spec.written), count=_FOREVER,
                     out=self._lines(spec.window) if spec.window is not None else _IN_FLIGHT, background=True,
-                    pace=self._pace(self.rules.limit(name, spec.rate) if closed else spec.rate), path=round(spec.latency / clock),
+                    pace=self._pace(self.rules.limit(name, spec.rate) if closed else spec.rate),
+                    path=round(spec.latency / clock),
                     level=1 + self._rank(name) if closed else 0, weight=self.rules.weight(name),
                     places=self._places(name) if closed else None,
                     buffer=0 if closed else max(spec.buffer // self._line, 1),

@@ -309,11 +309,13 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
             outranks = theirs >> _LEVEL < mine >> _LEVEL
             outranked = mine >> _LEVEL < theirs >> _LEVEL
         if writing:
-            if n_write == 0 or (n_read > 0 and (n_write < low or outranks or (mode != POLLED and waits and not outranked))):
+            if n_write == 0 or (
+                n_read > 0 and (n_write < low or outranks or (mode != POLLED and waits and not outranked))
+            ):
                 writing, turned, fresh, low_bank, high_bank = 0, 0, True, 0, total
-        elif n_read == 0 and n_write > 0:
-            writing, turned, fresh, low_bank, high_bank = 1, 0, True, 0, total
-        elif n_write > high and (mode == POLLED or outranks or (waits and not outranked)):
+        elif (n_read == 0 and n_write > 0) or (
+            n_write > high and (mode == POLLED or outranks or (waits and not outranked))
+        ):
             writing, turned, fresh, low_bank, high_bank = 1, 0, True, 0, total
         base = now if now > free_cmd else free_cmd
         if special:
