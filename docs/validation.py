@@ -254,7 +254,7 @@ def flow_errors() -> str:
         fitted = json.loads(table_path(stem).read_text(encoding="utf-8"))["mappings"]
         for mapping, data in fitted.items():
             errors = [f"{mean:g} (most {most:g})" for mean, most in data["errors"].values()]
-            cells = [data["efficiency"][0][0], data["efficiency"][1][0], data["mixed"][0][3]]
+            cells = [data["efficiency"][0][0], data["efficiency"][1][0], data["efficiency"][0][3]]
             rows.append([stem, f"`{mapping}`", *(f"{100 * c:.1f} %" for c in cells), *errors])
     return markdown(
         [

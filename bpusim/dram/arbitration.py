@@ -19,6 +19,7 @@ __all__ = [
     "Rules",
     "equal",
     "fill",
+    "meeting",
     "proportional",
     "settle",
     "strict",
@@ -107,6 +108,27 @@ def settle(
         rate, window = sum(rates) + taken[0], sum(windows) + taken[1]
         rates = [f((rate - r, window - w)) for f, r, w in zip(alone, rates, windows, strict=True)]
     return rates
+
+
+def meeting(streams: Sequence[tuple[float, float, bool]]) -> tuple[float, float]:
+    """(part of the lines written while reads and writes meet, part of the time they do), of (B/s, written, mixes).
+
+    A stream reads or writes for long stretches, unless it ``mixes`` line by line. Two streams meet while one reads and
+    the other writes; each pair counts by its bytes.
+    """
+    both = written = apart = 0.0
+    for i, (r, w, mixes) in enumerate(streams):
+        others = [*streams[:i], *streams[i + 1 :]] or [(0.0, 0.0, False)]
+        for q, v, also in others:
+            if (mixes and 0 < w < 1) or (also and 0 < v < 1):
+                both += r + q
+                written += r * w + q * v
+            else:
+                differ = w * (1 - v) + v * (1 - w) if q else 0.0
+                both += differ * (r + q)
+                written += (w * (1 - v) * r + v * (1 - w) * q) if q else 0.0
+                apart += (1 - differ) * (r + q)
+    return (written / both, both / (both + apart)) if both else (0.0, 0.0)
 
 
 def equal(asks: Sequence[Ask], capacity: float) -> list[float]:

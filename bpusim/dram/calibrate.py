@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bpusim.dram.arbitration import Ask, proportional, settle
+from bpusim.dram.arbitration import Ask, meeting, proportional, settle
 from bpusim.dram.bank.model import BankRun, Controller, Master, RunResult
 from bpusim.dram.mapping import NAMED
 from bpusim.dram.table import FlowTable, digest, flow_table, table_path
@@ -34,8 +34,6 @@ _FAR = 1000
 _MIDDLE = 500
 """Clocks of a path between a CPU's and a DMA engine's, to measure what others cost a reader."""
 _BESIDE = (0.0, 0.02, 0.04, 0.08, 0.12, 0.16, 0.24, 0.32)
-_STRETCH = 512
-"""Lines of a stretch of reads and the writes that follow it."""
 _FIRST_COME = Controller(arbitration="first_come")
 _FOREVER = 1 << 40
 
@@ -58,14 +56,8 @@ def _placed(ch: Channel, mapping: str | None, masters: Sequence[Master], seed: i
     out = []
     for _ in range(_PLACINGS):
         bases = _bases(ch, len(masters), draw)
-        out.append(_run(ch, [_moved(m, b, ch.line) for m, b in zip(masters, bases, strict=True)], mapping, _FIRST_COME))
+        out.append(_run(ch, [replace(m, base=b) for m, b in zip(masters, bases, strict=True)], mapping, _FIRST_COME))
     return out
-
-
-def _moved(m: Master, base: int, line: int) -> Master:
-    if m.kind == "list":
-        return replace(m, segments=tuple((first + base // line, n, w) for first, n, w in m.segments))
-    return replace(m, base=base)
 
 
 def _efficiency(ch: Channel, mapping: str | None, masters: Sequence[Master]) -> float:
@@ -73,27 +65,11 @@ def _efficiency(ch: Channel, mapping: str | None, masters: Sequence[Master]) -> 
     return round(sum(found) / len(found), 4)
 
 
-def _in_stretches(lines: int, written: int, far: int) -> Master:
-    """A stream that reads a stretch and then writes one ``far`` lines away, as a DMA engine spills tensors."""
-    n_write = round(_STRETCH * written / 100)
-    stretches: list[tuple[int, int, bool]] = []
-    for k in range(lines // _STRETCH):
-        stretches.append((k * _STRETCH, _STRETCH - n_write, False))
-        stretches.append((far + k * _STRETCH, n_write, True))
-    segments = tuple(x for x in stretches if x[1])
-    return Master("list", count=sum(n for _, n, _ in segments), segments=segments)
-
-
-def _grids(ch: Channel, mapping: str | None) -> dict[str, list[list[float]]]:
-    efficiency, mixed = [], []
-    for n in _STREAMS:
-        far = ch.capacity // ch.timing.device.ranks // n // 2 // ch.line  # the upper half of a stream's part
-        lines = _LINES // n
-        efficiency.append([_efficiency(ch, mapping, [_in_stretches(lines, w, far)] * n) for w in _WRITES])
-        mixed.append(
-            [_efficiency(ch, mapping, [Master(count=lines, write=w, seed=7 + k) for k in range(n)]) for w in _WRITES]
-        )
-    return {"efficiency": efficiency, "mixed": mixed}
+def _grid(ch: Channel, mapping: str | None) -> list[list[float]]:
+    return [
+        [_efficiency(ch, mapping, [Master(count=_LINES // n, write=w, seed=7 + k) for k in range(n)]) for w in _WRITES]
+        for n in _STREAMS
+    ]
 
 
 def _fit(ch: Channel, mapping: str | None) -> dict[str, Any]:
@@ -123,7 +99,7 @@ def _fit(ch: Channel, mapping: str | None) -> dict[str, Any]:
         "light": round(_run(ch, [light], mapping, _FIRST_COME).masters[0].latency_mean, 3),
         "busy": round(busy, 4),
         "blocked": round(ch.timing.timing.REFI * (1 - busy / refreshed), 2),
-        **_grids(ch, mapping),
+        "efficiency": _grid(ch, mapping),
     }
 
 
@@ -257,12 +233,11 @@ def flow_answer(table: FlowTable, masters: Sequence[Master]) -> tuple[list[float
     windows = [m.out * table.line for m in masters]
     of_light = sum(w for w, is_light in zip(windows, light, strict=True) if is_light)
     demands = settle([alone(i) for i in heavy], [windows[i] for i in heavy], (taken, of_light))
-    total = sum(demands)
-    written = sum(
-        d * (0.5 if masters[i].kind == "copy" else masters[i].write / 100) for i, d in zip(heavy, demands, strict=True)
-    )
-    mixed = sum(d for i, d in zip(heavy, demands, strict=True) if 0 < masters[i].write < 100)
-    capacity = table.capacity(len(heavy), written / total, mixed / total)
+    streams = [
+        (d, 0.5 if masters[i].kind == "copy" else masters[i].write / 100, masters[i].kind != "copy")
+        for i, d in zip(heavy, demands, strict=True)
+    ]
+    capacity = table.capacity(len(heavy), *meeting(streams))
     asks = [Ask(d, masters[i].out * table.line, latencies[i]) for i, d in zip(heavy, demands, strict=True)]
     waited = 0.0
     for i, ask, rate in zip(heavy, asks, proportional(asks, capacity - taken), strict=True):

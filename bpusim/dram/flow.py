@@ -17,7 +17,7 @@ from typing import Protocol
 
 import simpy
 
-from bpusim.dram.arbitration import PROPORTIONAL, Ask, Rules, settle
+from bpusim.dram.arbitration import PROPORTIONAL, Ask, Rules, meeting, settle
 from bpusim.dram.ending import Ending
 from bpusim.hardware import MasterSpec
 from bpusim.ports import Flow, Observer, TransferList
@@ -42,8 +42,8 @@ class Behaviour(Protocol):
         """Bytes that an open-loop master has in flight at most."""
         ...
 
-    def capacity(self, streams: int, written: float = 0.0, mixed: float = 0.0) -> float:
-        """B/s that so many streams get together, by the part that is written and the part that mixes line by line."""
+    def capacity(self, streams: int, written: float = 0.0, part: float = 1.0) -> float:
+        """B/s that so many streams get together, while ``written`` of the lines are writes for ``part`` of the time."""
         ...
 
     def idle_latency(self, window: int) -> Ps:
@@ -62,7 +62,7 @@ class Ideal:
     peak: int
     burst_bytes: int = 0
 
-    def capacity(self, streams: int, written: float = 0.0, mixed: float = 0.0) -> float:  # noqa: ARG002
+    def capacity(self, streams: int, written: float = 0.0, part: float = 1.0) -> float:  # noqa: ARG002
         """The peak, whatever the traffic."""
         return float(self.peak)
 
@@ -412,12 +412,9 @@ class FlowChannel:
         demands = settle(askers, windows, (wanted, float(len(first) * self.behaviour.burst_bytes)))
         total = wanted + sum(demands)
         parts = [sum(f.written for f in g) / len(g) for g in groups.values()] + [b.spec.written for b in closed]
-        written = sum(d * w for d, w in zip(demands, parts, strict=True)) + sum(
-            b.spec.rate * b.spec.written for b in first
-        )
-        both_ways = sum(b.spec.rate for b in (*first, *closed) if 0 < b.spec.written < 1)
-        streams = len(flows) + len(first) + len(closed)
-        capacity = self.behaviour.capacity(streams, written / total, both_ways / total) if total else 0.0
+        streams = [(d / n, w, False) for d, w, n in zip(demands, parts, counts, strict=True) for _ in range(n)]
+        streams += [(b.spec.rate, b.spec.written, True) for b in first]
+        capacity = self.behaviour.capacity(len(streams), *meeting(streams)) if total else 0.0
         part = min(1.0, capacity / wanted) if wanted else 1.0
         asks = [
             Ask(d, w, p.latency, self.rules.weight(p.name), self.rules.rank(p.name))

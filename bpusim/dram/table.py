@@ -43,10 +43,9 @@ class FlowTable:
     ``queue``: reads the controller holds. ``latency``: clocks of a sequential reader's line on an idle channel, by
     lines in flight. ``beside``: clocks more of it, by the part of the peak that others take. ``light``: clocks of a
     lone random line on an idle channel, refresh included. ``blocked``, ``interval``: clocks a refresh closes the
-    channel, and from one to the next. ``busy``: clocks from line to line at best. ``efficiency``:
-    part of the peak by number of streams (rows) and part of the bytes that is written, each stream reading or writing a
-    stretch at a time; ``mixed``: the same where the direction changes line by line. ``errors``: deviation from the
-    bank model in percent by class of traffic, on average and at most.
+    channel, and from one to the next. ``busy``: clocks from line to line at best. ``efficiency``: part of
+    the peak by number of streams (rows) and part of the lines that are written, in no order. ``errors``: deviation from
+    the bank model in percent by class of traffic, mean and most.
     """
 
     name: str
@@ -66,19 +65,19 @@ class FlowTable:
     streams: tuple[float, ...]
     writes: tuple[float, ...]
     efficiency: tuple[tuple[float, ...], ...]
-    mixed: tuple[tuple[float, ...], ...]
     errors: Mapping[str, tuple[float, float]]
 
-    def capacity(self, streams: int, written: float = 0.0, mixed: float = 0.0) -> float:
+    def capacity(self, streams: int, written: float = 0.0, part: float = 1.0) -> float:
         """B/s that ``streams`` masters get together when they ask for more.
 
-        ``written`` (0 to 1) of it are writes; ``mixed`` (0 to 1) is of streams that change direction line by line.
+        For ``part`` (0 to 1) of the time reads and writes are mixed, ``written`` (0 to 1) of the lines being writes;
+        for the rest all move the same way.
         """
-
-        def of(grid: Sequence[Sequence[float]]) -> float:
-            return _between(self.streams, [_between(self.writes, row, written) for row in grid], streams)
-
-        return self.peak * ((1 - mixed) * of(self.efficiency) + mixed * of(self.mixed))
+        one_way, mixed = (
+            _between(self.streams, [_between(self.writes, row, w) for row in self.efficiency], streams)
+            for w in (0.0, written)
+        )
+        return self.peak * ((1 - part) * one_way + part * mixed)
 
     @property
     def burst_bytes(self) -> int:
@@ -209,6 +208,5 @@ def flow_table(
         streams=tuple(data["streams"]),
         writes=tuple(data["writes"]),
         efficiency=tuple(map(tuple, row["efficiency"])),
-        mixed=tuple(map(tuple, row["mixed"])),
         errors={kind: (mean, most) for kind, (mean, most) in row["errors"].items()},
     )

@@ -16,6 +16,7 @@ from bpusim.dram.arbitration import (
     Share,
     equal,
     fill,
+    meeting,
     proportional,
     settle,
     strict,
@@ -285,3 +286,28 @@ def test_no_rank_gets_anything_while_one_before_it_is_short(masters: list[Ask], 
     rates = strict(masters, capacity)
     short = min((m.rank for r, m in zip(rates, masters, strict=True) if r < m.rate * (1 - 1e-9)), default=9)
     assert all(r <= 1e-9 * capacity for r, m in zip(rates, masters, strict=True) if m.rank > short)
+
+
+# Reads and writes that meet
+
+
+def test_readers_never_meet() -> None:
+    assert meeting([(4.0, 0.0, False), (9.0, 0.0, False)]) == (0.0, 0.0)
+
+
+def test_one_stream_in_stretches_never_meets_itself() -> None:
+    assert meeting([(4.0, 0.3, False)]) == (0.0, 0.0)
+
+
+def test_a_stream_that_mixes_meets_itself_all_the_time() -> None:
+    assert meeting([(4.0, 0.25, True)]) == (pytest.approx(0.25), 1.0)
+
+
+def test_a_reader_and_a_writer_meet_all_the_time() -> None:
+    # 4 of 16 B/s are writes.
+    assert meeting([(12.0, 0.0, False), (4.0, 1.0, True)]) == (pytest.approx(0.25), 1.0)
+
+
+def test_two_that_write_a_tenth_meet_for_18_percent_of_the_time_half_and_half() -> None:
+    written, part = meeting([(5.0, 0.1, False), (5.0, 0.1, False)])
+    assert (written, part) == (pytest.approx(0.5), pytest.approx(0.18))

@@ -59,8 +59,8 @@ class Noting(Ideal):
     capacities: Any = None
     others: Any = None
 
-    def capacity(self, streams: int, written: float = 0.0, mixed: float = 0.0) -> float:
-        self.capacities.append((streams, written, mixed))
+    def capacity(self, streams: int, written: float = 0.0, part: float = 1.0) -> float:
+        self.capacities.append((streams, written, part))
         return float(self.peak)
 
     def alone(self, window: int, path: int, limit: float, others: tuple[float, float]) -> float:

@@ -43,7 +43,6 @@ SMALL = FlowTable(
     streams=(1.0, 3.0),
     writes=(0.0, 0.5, 1.0),
     efficiency=((0.9, 0.7, 0.8), (0.8, 0.6, 0.6)),
-    mixed=((0.9, 0.5, 0.8), (0.7, 0.3, 0.5)),
     errors={},
 )
 PAIR = replace(SMALL, channels=2, peak=16 * GB)
@@ -158,21 +157,20 @@ def test_light_latency_is_in_picoseconds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("streams", "written", "mixed", "part"),
+    ("streams", "written", "part", "fraction"),
     [
-        (1, 0.0, 0.0, 0.9),
-        (3, 1.0, 0.0, 0.6),
-        (2, 0.0, 0.0, 0.85),  # between 1 and 3 streams
-        (1, 0.25, 0.0, 0.8),  # between 0.9 and 0.7
-        (2, 0.75, 0.0, 0.675),  # between 0.75 and 0.6
-        (9, 0.5, 0.0, 0.6),  # as 3
-        (1, 0.5, 1.0, 0.5),
-        (3, 0.5, 0.5, 0.45),  # half of 0.6 and half of 0.3
-        (2, 0.5, 0.25, 0.5875),  # 3/4 of 0.65 and 1/4 of 0.4
+        (1, 0.0, 1.0, 0.9),
+        (3, 1.0, 1.0, 0.6),
+        (2, 0.0, 1.0, 0.85),  # between 1 and 3 streams
+        (1, 0.25, 1.0, 0.8),  # between 0.9 and 0.7
+        (2, 0.75, 1.0, 0.675),  # between 0.75 and 0.6
+        (9, 0.5, 1.0, 0.6),  # as 3
+        (1, 0.5, 0.0, 0.9),  # never mixed
+        (3, 0.5, 0.5, 0.7),  # half of 0.8 and half of 0.6
     ],
 )
-def test_capacity_is_read_between_the_cells(streams: int, written: float, mixed: float, part: float) -> None:
-    assert SMALL.capacity(streams, written, mixed) == pytest.approx(part * 8 * GB)
+def test_capacity_is_read_between_the_cells(streams: int, written: float, part: float, fraction: float) -> None:
+    assert SMALL.capacity(streams, written, part) == pytest.approx(fraction * 8 * GB)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +213,7 @@ DATA: dict[str, Any] = {
     "mappings": {
         name: {
             "latency": {"1": 40.0, "8": 48.0}, "beside": {"0.0": 0.0, "0.5": 30.0}, "light": 90.0, "busy": busy,
-            "blocked": 500.0, "efficiency": [[0.9, 0.8], [0.7, 0.6]], "mixed": [[0.9, 0.8], [0.7, 0.6]],
+            "blocked": 500.0, "efficiency": [[0.9, 0.8], [0.7, 0.6]],
             "errors": {"streams": [0.5, 1.5]},
         }
         for name, busy in (("first", 8.0), ("second", 9.0))

@@ -295,7 +295,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                 j = 0
         # Which queue is served. But for polled masters, either has its turn after a batch of the other (under fair
         # queueing if it ranks first), and at once if it holds a better level.
-        waits, outranks, outranked = turned >= batch, False, False
+        waits, outranks, outranked, calm = turned >= batch, False, False, True
         if mode != POLLED and n_read > 0 and n_write > 0:
             mine, theirs = NEVER, NEVER
             for b in range(total):
@@ -305,12 +305,13 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                 h = lines[(1 - writing) * total + b].head
                 if h >= 0 and entries[h].key < theirs:
                     theirs = entries[h].key
-            waits = waits and (mode != FAIR or theirs < mine)
+            calm = mode != FAIR or theirs < mine
+            waits = waits and calm
             outranks = theirs >> _LEVEL < mine >> _LEVEL
             outranked = mine >> _LEVEL < theirs >> _LEVEL
         if writing:
             if n_write == 0 or (
-                n_read > 0 and (n_write < low or outranks or (mode != POLLED and waits and not outranked))
+                n_read > 0 and ((n_write < low and calm) or outranks or (mode != POLLED and waits and not outranked))
             ):
                 writing, turned, fresh, low_bank, high_bank = 0, 0, True, 0, total
         elif (n_read == 0 and n_write > 0) or (
@@ -517,9 +518,9 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                 m.backlog -= 1
                 m.ready = now if m.backlog else (m.fine + (1 << FINE) - 1) >> FINE
             elif m.pace > 0:
-                # Reads are paced as they leave the master, whenever they enter: what waits outside is in its window.
+                # Lines are paced as they leave the master, whenever they enter: what waits outside is in its window.
                 # A pace that the window held up starts anew; one that was not keeps the fraction.
-                since = inject if w else issued
+                since = inject if w and not m.path else issued
                 if since << FINE >= m.fine + (1 << FINE):
                     m.fine = since << FINE
                 m.fine += m.pace
