@@ -1,7 +1,7 @@
 """The channel as a fluid: transfers are flows whose rates change only when one starts, ends, or changes its limit.
 
-What readers get alone, together, and beside others is a :class:`Behaviour` (a table fitted to the bank model); who gets
-how much of too little is a matter of :class:`bpusim.dram.arbitration.Rules`. Open-loop masters take their rate first.
+What readers get alone, together, and beside others is a matter of :mod:`bpusim.dram.behaviour`, a table fitted to the
+bank model; who gets how much of too little, of :class:`bpusim.dram.arbitration.Rules`. Open-loop masters go first.
 
 One live timer serves the whole channel, set for the flow that ends next or the next edge of a burst. A timer that a
 change made stale is left in the queue and ignored when it fires: SimPy cannot take an event back, and a check is
@@ -13,66 +13,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
-from typing import Protocol
 
 import simpy
 
 from bpusim.dram.arbitration import PROPORTIONAL, Ask, Rules, meeting, settle
+from bpusim.dram.background import Background
+from bpusim.dram.behaviour import Behaviour
 from bpusim.dram.ending import Ending
 from bpusim.hardware import MasterSpec
 from bpusim.ports import Flow, Observer, TransferList
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["Behaviour", "FlowChannel", "FlowPort", "Ideal", "Transmission"]
+__all__ = ["FlowChannel", "FlowPort", "Transmission"]
 
+_ROUNDS = 4
 _KEPT = 4096
 """So many mixes of flows are remembered with their rates."""
-
-
-class Behaviour(Protocol):
-    """What a channel gives, however that is known; :class:`bpusim.dram.table.FlowTable` is one."""
-
-    @property
-    def peak(self) -> int:
-        """B/s on the pins."""
-        ...
-
-    @property
-    def burst_bytes(self) -> int:
-        """Bytes that an open-loop master has in flight at most."""
-        ...
-
-    def capacity(self, streams: int, written: float = 0.0, part: float = 1.0) -> float:
-        """B/s that so many streams get together, while ``written`` of the lines are writes for ``part`` of the time."""
-        ...
-
-    def idle_latency(self, window: int) -> Ps:
-        """From a request to its data on an idle channel, with ``window`` bytes in flight."""
-        ...
-
-    def alone(self, window: int, path: Ps, limit: float, others: tuple[float, float]) -> float:
-        """B/s of one reader while ``others`` take B/s and have bytes in flight."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Ideal:
-    """A channel without rows, refresh or turnarounds: a :class:`Behaviour` for comparison, and for tests by hand."""
-
-    peak: int
-    burst_bytes: int = 0
-
-    def capacity(self, streams: int, written: float = 0.0, part: float = 1.0) -> float:  # noqa: ARG002
-        """The peak, whatever the traffic."""
-        return float(self.peak)
-
-    def idle_latency(self, window: int) -> Ps:  # noqa: ARG002
-        """None: a port's own path is all there is."""
-        return 0
-
-    def alone(self, window: int, path: Ps, limit: float, others: tuple[float, float]) -> float:  # noqa: ARG002
-        """``min(limit, window / path, peak)``, whatever the others do."""
-        return min(float(limit), window * PS_PER_S / path if path else inf, float(self.peak))
 
 
 class Transmission(Ending):
@@ -192,50 +148,6 @@ class FlowPort:
         return flow
 
 
-class _Background:
-    """A master that the machine file names: its own traffic, whoever else is there."""
-
-    __slots__ = ("backlog", "dropped", "moved", "name", "on", "period", "port", "spec")
-
-    def __init__(self, name: str, spec: MasterSpec, port: FlowPort | None) -> None:
-        self.name = name
-        self.spec = spec
-        self.port = port
-        self.on, self.period = spec.on or 0, spec.period or 0
-        self.moved = self.dropped = self.backlog = 0.0
-
-    def generates(self, at: Ps) -> bool:
-        """Whether a burst is on."""
-        return not self.period or at % self.period < self.on
-
-    def asks(self, at: Ps) -> bool:
-        """Whether it moves anything just now: a burst, or what its buffer still holds of one."""
-        return self.backlog > 0 or self.generates(at)
-
-    def edge(self, at: Ps, given: float) -> Ps | None:
-        """When that changes next, if it goes on at ``given`` B/s."""
-        if self.on == self.period:
-            return None
-        into = at % self.period
-        edge = at - into + (self.on if into < self.on else self.period)
-        if into >= self.on and self.backlog > 0 and given > 0:
-            return min(edge, at + ceil(self.backlog * PS_PER_S / given))
-        return edge
-
-    def advance(self, at: Ps, given: float, duration: Ps) -> None:
-        """Account ``duration`` from ``at`` on, in which it got ``given`` B/s. What does not fit is held, then lost."""
-        got = given * duration / PS_PER_S
-        if self.port is None:
-            if self.generates(at):
-                self.backlog += (self.spec.rate - given) * duration / PS_PER_S
-            else:
-                got = min(got, self.backlog)
-                self.backlog -= got
-            self.dropped += max(self.backlog - self.spec.buffer, 0.0)
-            self.backlog = min(max(self.backlog, 0.0), float(self.spec.buffer))
-        self.moved += got
-
-
 @dataclass(frozen=True, slots=True)
 class _Shares:
     """What a mix of flows comes to: B/s and latency of each flow, B/s of each background master."""
@@ -268,10 +180,10 @@ class FlowChannel:
         self._known: dict[object, _Shares] = {}
         self._shares = _Shares((), (), ())
         self._since: Ps = 0
-        self._background: list[_Background] = []
-        for name, spec in background:
-            port = self.port(name, spec.window, spec.latency, spec.rate) if spec.window else None
-            self._background.append(_Background(name, spec, port))
+        self._background = [Background(name, spec) for name, spec in background]
+        self._closed = {
+            name: self.port(name, spec.window, spec.latency, spec.rate) for name, spec in background if spec.window
+        }
         self._on = tuple(b.asks(0) for b in self._background)
         if self._background:
             self._shares = self._shares_of([])
@@ -301,7 +213,7 @@ class FlowChannel:
     def dropped(self) -> dict[str, int]:
         """Bytes lost so far by each open-loop master."""
         self._advance(self._now())
-        return {b.name: int(b.dropped) for b in self._background if b.port is None}
+        return {b.name: int(b.dropped) for b in self._background if b.open_loop}
 
     def latency(self) -> dict[str, float]:
         """Mean latency of each master's lines in ps, its own path included, as its share of the channel implies it."""
@@ -397,9 +309,9 @@ class FlowChannel:
         groups: dict[str, list[Transmission]] = {}
         for f in flows:
             groups.setdefault(f.port.name, []).append(f)
-        first = [b for b, on in zip(self._background, self._on, strict=True) if on and b.port is None]
-        closed = [b for b, on in zip(self._background, self._on, strict=True) if on and b.port is not None]
-        ports = [g[0].port for g in groups.values()] + [b.port for b in closed if b.port is not None]
+        first = [b for b, on in zip(self._background, self._on, strict=True) if on and b.open_loop]
+        closed = [b for b, on in zip(self._background, self._on, strict=True) if on and not b.open_loop]
+        ports = [g[0].port for g in groups.values()] + [self._closed[b.name] for b in closed]
         counts = [len(g) for g in groups.values()] + [1] * len(closed)
         caps = [sum(f.alone for f in g) for g in groups.values()] + [inf] * len(closed)
         wanted = sum(b.spec.rate for b in first)
@@ -410,17 +322,20 @@ class FlowChannel:
 
         askers = [asker(p, n, c) for p, n, c in zip(ports, counts, caps, strict=True)]
         demands = settle(askers, windows, (wanted, float(len(first) * self.behaviour.burst_bytes)))
-        total = wanted + sum(demands)
         parts = [sum(f.written for f in g) / len(g) for g in groups.values()] + [b.spec.written for b in closed]
-        streams = [(d / n, w, False) for d, w, n in zip(demands, parts, counts, strict=True) for _ in range(n)]
-        streams += [(b.spec.rate, b.spec.written, True) for b in first]
-        capacity = self.behaviour.capacity(len(streams), *meeting(streams)) if total else 0.0
-        part = min(1.0, capacity / wanted) if wanted else 1.0
         asks = [
             Ask(d, w, p.latency, self.rules.weight(p.name), self.rules.rank(p.name))
             for d, w, p in zip(demands, windows, ports, strict=True)
         ]
-        given = self.rules.share(asks, capacity - wanted if wanted < capacity else 0.0)
+        # What the channel can do depends on who gets how much of it: a few rounds, half of the way each.
+        got, given, part = demands, demands, 1.0
+        for _ in range(_ROUNDS):
+            streams = [(r / n, w, False) for r, w, n in zip(got, parts, counts, strict=True) if r for _ in range(n)]
+            streams += [(part * b.spec.rate, b.spec.written, True) for b in first]
+            capacity = self.behaviour.capacity(len(streams), *meeting(streams)) if streams else 0.0
+            part = min(1.0, capacity / wanted) if wanted else 1.0
+            given = self.rules.share(asks, capacity - wanted if wanted < capacity else 0.0)
+            got = [(r + g) / 2 if g else 0.0 for r, g in zip(got, given, strict=True)]
         rates: dict[int, float] = {}
         latencies: dict[int, float] = {}
         for group, ask, rate in zip(groups.values(), asks, given, strict=False):

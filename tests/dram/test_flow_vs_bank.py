@@ -94,8 +94,6 @@ def camera(rate: int, written: float, **more: Any) -> MasterSpec:
 
 
 BOTH = (CORE, CORE)
-PACED = pytest.mark.xfail(strict=True, reason="a paced master in the bank model loses the time its writes wait")
-MIXED = pytest.mark.xfail(strict=True, reason="the flow model takes what one of two masters writes for stretches")
 
 
 @pytest.mark.parametrize(
@@ -122,11 +120,9 @@ MIXED = pytest.mark.xfail(strict=True, reason="the flow model takes what one of 
         pytest.param(
             Mix(BOTH, camera=camera(10, 0.0, window=8192, latency=100_000)), id="a reading master with a window"
         ),
-        pytest.param(
-            Mix(BOTH, camera=camera(10, 0.3, window=8192, latency=100_000)), id="one that writes too", marks=PACED
-        ),
-        pytest.param(Mix(BOTH, writers="b"), id="a core reads, one writes", marks=MIXED),
-        pytest.param(Mix(BOTH, camera=camera(4, 1.0)), id="two cores and more writes", marks=MIXED),
+        pytest.param(Mix(BOTH, camera=camera(10, 0.3, window=8192, latency=100_000)), id="one that writes too"),
+        pytest.param(Mix(BOTH, writers="b"), id="a core reads, one writes"),
+        pytest.param(Mix(BOTH, camera=camera(4, 1.0)), id="two cores and more writes"),
     ],
 )
 def test_the_same_flows_get_the_same(mix: Mix) -> None:

@@ -319,10 +319,9 @@ def devices_of_one(stem: str) -> Channel:
     return channel(f"{stem}x{channel(f'{stem}x64').timing.device.width}")
 
 
-def stretches(ch: Channel, streams: int, written: int) -> list[Master]:
-    """The traffic of a cell of ``efficiency``, as ``calibrate._grids`` makes it."""
-    far = ch.capacity // ch.timing.device.ranks // streams // 2 // ch.line
-    return [calibrate._in_stretches(calibrate._LINES // streams, written, far)] * streams
+def streams_of_a_cell(streams: int, written: int) -> list[Master]:
+    """The traffic of a cell of ``efficiency``, as ``calibrate._grid`` makes it."""
+    return [Master(count=calibrate._LINES // streams, write=written, seed=7 + k) for k in range(streams)]
 
 
 @pytest.mark.validation
@@ -338,5 +337,5 @@ def test_the_bank_model_still_says_what_the_table_says(stem: str) -> None:
     assert found.interval * (1 - busy / refreshed) == pytest.approx(found.blocked, rel=0.005)
     for streams, written in ((1, 0), (2, 25)):
         cell = found.efficiency[found.streams.index(streams)][found.writes.index(written / 100)]
-        measured = calibrate._efficiency(ch, None, stretches(ch, streams, written))
+        measured = calibrate._efficiency(ch, None, streams_of_a_cell(streams, written))
         assert measured == pytest.approx(cell, rel=0.005)

@@ -16,8 +16,8 @@ import simpy
 
 from bpusim.dram.arbitration import PROPORTIONAL, Rules
 from bpusim.dram.bank.model import BankRun, Controller, Master
+from bpusim.dram.behaviour import Behaviour
 from bpusim.dram.ending import Ending
-from bpusim.dram.flow import Behaviour
 from bpusim.dram.timing import Channel
 from bpusim.errors import HardwareError
 from bpusim.hardware import MasterSpec

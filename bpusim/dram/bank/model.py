@@ -61,10 +61,10 @@ class Master:
     included; ``path``: clocks from the channel's data to the master (its outstanding place is free only then).
     ``background`` masters do not keep the run alive. ``segments`` (kind ``list``): (first line, lines, is a write).
     ``level`` 0 goes before 1, and so on; ``weight`` is the share under fair queueing, of all masters of a ``group``
-    (the number of its first) together. ``places``: reads of it that the controller holds at most. With a ``path``, writes
-    too hold a place in the window until their response. ``buffer`` lines make it an open-loop master: it generates a
-    line every ``pace`` clocks, for ``on`` clocks of every ``period`` if that is given, and loses those that find its
-    buffer full.
+    (the number of its first) together. ``places``: reads of it that the controller holds at most. With a ``path``,
+    writes too hold a place in the window until their response. ``buffer`` lines make it an open-loop master: it
+    generates a line every ``pace`` clocks, for ``on`` clocks of every ``period`` if that is given, and loses those that
+    find its buffer full.
     """
 
     kind: Literal["seq", "rand", "stride", "copy", "list"] = "seq"
