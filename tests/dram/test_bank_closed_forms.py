@@ -45,7 +45,6 @@ def test_sequential_without_refresh_is_the_peak() -> None:
     near(run(Master(count=100_000), controller=NO_REFRESH).bytes_per_s / 1e9, 64 / (8 * CLOCK_NS), 0.1)
 
 
-@pytest.mark.xfail(strict=True, reason="98.8 and 99.7 %: an open disagreement, see docs/VALIDATION.md")
 @pytest.mark.parametrize("mapping", ["RoCoBa", "RoCoBaCo2X"])
 def test_sequential_with_per_bank_refresh(mapping: str) -> None:
     """95.7 to 97.8 % of peak (facts/dram.md): seven banks work on while one is refreshed.

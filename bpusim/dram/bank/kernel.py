@@ -13,8 +13,9 @@ what finds it full is dropped, and counted.
 first request in rank goes (a column access, an activate or a precharge). A request whose row was opened for it goes
 before all others, even if the bus must change ranks for it, and its row stays open until it is served. A ready
 precharge for another row may close a row whose hits are not ready yet. Writes wait in a queue of their own and are
-served between two watermarks, or when there is nothing to read. Refresh waits for the requests whose rows were opened
-for them, closes the rank's rows, and keeps its banks busy; a per-bank refresh counts as an activate for tRRD and tFAW.
+served between two watermarks, or when there is nothing to read. A refresh that is due goes before all in its rank but
+the requests whose rows were opened for them, one of a single bank too; it closes the rows it must and keeps its banks
+busy. A per-bank refresh counts as an activate for tRRD and tFAW.
 
 State is a few arrays of records, whose fields are named below; :mod:`bpusim.dram.bank.model` fills them.
 
@@ -351,7 +352,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
             what = ACT
             if h >= 0 and (only < 0 or entries[only].bank == b):
                 rank = ranks[bank.rank]
-                if not (due and rank.refresh_due and (not per_bank or b % per_rank == rank.refresh_bank)):
+                if not (due and rank.refresh_due):
                     y = line.hit
                     if only >= 0:
                         h = only
