@@ -24,8 +24,11 @@ class Behaviour(Protocol):
         """Bytes that an open-loop master has in flight at most."""
         ...
 
-    def capacity(self, streams: int, written: float = 0.0, part: float = 1.0) -> float:
-        """B/s that so many streams get together, while ``written`` of the lines are writes for ``part`` of the time."""
+    def capacity(self, streams: int, written: float = 0.0, part: float = 1.0, posted: float = 0.0) -> float:
+        """B/s that so many streams get together.
+
+        ``written`` of the lines are writes for ``part`` of the time; ``posted`` B/s are writes of open-loop masters.
+        """
         ...
 
     def idle_latency(self, window: int) -> Ps:
@@ -44,7 +47,7 @@ class Ideal:
     peak: int
     burst_bytes: int = 0
 
-    def capacity(self, streams: int, written: float = 0.0, part: float = 1.0) -> float:  # noqa: ARG002
+    def capacity(self, *_: float) -> float:
         """The peak, whatever the traffic."""
         return float(self.peak)
 

@@ -31,6 +31,7 @@ _PLACINGS = 8
 """Streams lie at so many random places, multiples of 4 KiB: what they gain or lose by their banks averages out."""
 _FAR = 1000
 """Clocks of a path so long that a few lines in flight never meet."""
+_POSTED = (0.0, 0.04, 0.08, 0.16, 0.24, 0.32, 0.48, 0.64, 0.8)
 _MIDDLE = 500
 """Clocks of a path between a CPU's and a DMA engine's, to measure what others cost a reader."""
 _BESIDE = (0.0, 0.02, 0.04, 0.08, 0.12, 0.16, 0.24, 0.32)
@@ -72,6 +73,14 @@ def _grid(ch: Channel, mapping: str | None) -> list[list[float]]:
     ]
 
 
+def _beside_a_writer(ch: Channel, mapping: str | None, used: float) -> float:
+    """Part of the peak that a reader and an open-loop writer of so much reach; the writer goes first."""
+    reader = Master(count=_LINES // 2, out=128, level=1)
+    pace = ch.timing.timing.BL / used if used else 0.0
+    writer = Master(count=_FOREVER, background=True, write=100, buffer=512, pace=pace)
+    return _efficiency(ch, mapping, [reader, writer] if used else [reader])
+
+
 def _fit(ch: Channel, mapping: str | None) -> dict[str, Any]:
     quiet = replace(_FIRST_COME, refresh="off")
 
@@ -100,6 +109,7 @@ def _fit(ch: Channel, mapping: str | None) -> dict[str, Any]:
         "busy": round(busy, 4),
         "blocked": round(ch.timing.timing.REFI * (1 - busy / refreshed), 2),
         "efficiency": _grid(ch, mapping),
+        "posted": {str(u): _beside_a_writer(ch, mapping, u) for u in _POSTED},
     }
 
 

@@ -331,8 +331,9 @@ class FlowChannel:
         got, given, part = demands, demands, 1.0
         for _ in range(_ROUNDS):
             streams = [(r / n, w, False) for r, w, n in zip(got, parts, counts, strict=True) if r for _ in range(n)]
-            streams += [(part * b.spec.rate, b.spec.written, True) for b in first]
-            capacity = self.behaviour.capacity(len(streams), *meeting(streams)) if streams else 0.0
+            streams += [(part * b.spec.rate, 0.0, False) for b in first if b.spec.written < 1 or not streams]
+            posted = part * sum(b.spec.rate * b.spec.written for b in first)
+            capacity = self.behaviour.capacity(len(streams), *meeting(streams), posted) if streams else 0.0
             part = min(1.0, capacity / wanted) if wanted else 1.0
             given = self.rules.share(asks, capacity - wanted if wanted < capacity else 0.0)
             got = [(r + g) / 2 if g else 0.0 for r, g in zip(got, given, strict=True)]

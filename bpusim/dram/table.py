@@ -44,7 +44,8 @@ class FlowTable:
     lines in flight. ``beside``: clocks more of it, by the part of the peak that others take. ``light``: clocks of a
     lone random line on an idle channel, refresh included. ``blocked``, ``interval``: clocks a refresh closes the
     channel, and from one to the next. ``busy``: clocks from line to line at best. ``efficiency``: part of
-    the peak by number of streams (rows) and part of the lines that are written, in no order. ``errors``: deviation from
+    the peak by number of streams (rows) and part of the lines that are written, in no order; ``posted``: part of
+    the peak that a reader and an open-loop writer reach, by the writer's part of the peak. ``errors``: deviation from
     the bank model in percent by class of traffic, mean and most.
     """
 
@@ -65,19 +66,21 @@ class FlowTable:
     streams: tuple[float, ...]
     writes: tuple[float, ...]
     efficiency: tuple[tuple[float, ...], ...]
+    posted: tuple[tuple[float, ...], tuple[float, ...]]
     errors: Mapping[str, tuple[float, float]]
 
-    def capacity(self, streams: int, written: float = 0.0, part: float = 1.0) -> float:
+    def capacity(self, streams: int, written: float = 0.0, part: float = 1.0, posted: float = 0.0) -> float:
         """B/s that ``streams`` masters get together when they ask for more.
 
         For ``part`` (0 to 1) of the time reads and writes are mixed, ``written`` (0 to 1) of the lines being writes;
-        for the rest all move the same way.
+        for the rest all move the same way. ``posted`` B/s are writes of open-loop masters.
         """
         one_way, mixed = (
             _between(self.streams, [_between(self.writes, row, w) for row in self.efficiency], streams)
             for w in (0.0, written)
         )
-        return self.peak * ((1 - part) * one_way + part * mixed)
+        beside = _between(*self.posted, posted / self.peak) / self.posted[1][0]
+        return self.peak * ((1 - part) * one_way + part * mixed) * beside
 
     @property
     def burst_bytes(self) -> int:
@@ -208,5 +211,6 @@ def flow_table(
         streams=tuple(data["streams"]),
         writes=tuple(data["writes"]),
         efficiency=tuple(map(tuple, row["efficiency"])),
+        posted=(tuple(map(float, row["posted"])), tuple(row["posted"].values())),
         errors={kind: (mean, most) for kind, (mean, most) in row["errors"].items()},
     )

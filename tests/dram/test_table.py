@@ -43,6 +43,7 @@ SMALL = FlowTable(
     streams=(1.0, 3.0),
     writes=(0.0, 0.5, 1.0),
     efficiency=((0.9, 0.7, 0.8), (0.8, 0.6, 0.6)),
+    posted=((0.0, 0.5), (0.9, 0.45)),
     errors={},
 )
 PAIR = replace(SMALL, channels=2, peak=16 * GB)
@@ -173,6 +174,11 @@ def test_capacity_is_read_between_the_cells(streams: int, written: float, part: 
     assert SMALL.capacity(streams, written, part) == pytest.approx(fraction * 8 * GB)
 
 
+def test_writes_of_open_loop_masters_cost_the_channel() -> None:
+    # A quarter of the peak: half of the way from 0.9 to 0.45, so 3/4 of what it was.
+    assert SMALL.capacity(1, posted=2 * GB) == pytest.approx(0.9 * 0.75 * 8 * GB)
+
+
 @pytest.mark.parametrize(
     ("x", "y"), [(-1.0, 10.0), (1.0, 10.0), (1.5, 15.0), (2.0, 20.0), (3.0, 40.0), (4.0, 60.0), (99.0, 60.0)]
 )
@@ -213,7 +219,7 @@ DATA: dict[str, Any] = {
     "mappings": {
         name: {
             "latency": {"1": 40.0, "8": 48.0}, "beside": {"0.0": 0.0, "0.5": 30.0}, "light": 90.0, "busy": busy,
-            "blocked": 500.0, "efficiency": [[0.9, 0.8], [0.7, 0.6]],
+            "blocked": 500.0, "efficiency": [[0.9, 0.8], [0.7, 0.6]], "posted": {"0.0": 0.9},
             "errors": {"streams": [0.5, 1.5]},
         }
         for name, busy in (("first", 8.0), ("second", 9.0))
