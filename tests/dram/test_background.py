@@ -388,7 +388,7 @@ def test_the_capacity_is_asked_for_the_traffic_there_is(env: simpy.Environment) 
     asked: list[Any] = []
     ch = channel(env, behaviour=Noting(10 * GB, 4096, asked, []), cam=master(written=0.5))
     port(ch).start(Parts(1000, written=200))
-    # The core writes for a fifth of the time, in which the camera reads; half of the camera's 4 B/ns is written besides.
+    # The core writes for a fifth of the time, in which the camera reads; half of the camera's 4 B/ns is written.
     streams, written, part, posted = asked[-1]
     assert (streams, part, posted) == (2, pytest.approx(0.2), 2e9)
     assert written == pytest.approx(6 / 10, rel=0.05)  # the core gets 6 of 10, as near as four rounds come
