@@ -330,7 +330,12 @@ class FlowChannel:
         # What the channel can do depends on who gets how much of it: a few rounds, half of the way each.
         got, given, part = demands, demands, 1.0
         for _ in range(_ROUNDS):
-            streams = [(r / n, w, False) for r, w, n in zip(got, parts, counts, strict=True) if r for _ in range(n)]
+            streams = [
+                (r / n, w, k >= len(groups))  # a master of the machine file mixes line by line
+                for k, (r, w, n) in enumerate(zip(got, parts, counts, strict=True))
+                if r
+                for _ in range(n)
+            ]
             streams += [(part * b.spec.rate, 0.0, False) for b in first if b.spec.written < 1 or not streams]
             posted = part * sum(b.spec.rate * b.spec.written for b in first)
             capacity = self.behaviour.capacity(len(streams), *meeting(streams), posted) if streams else 0.0

@@ -166,6 +166,7 @@ def flow_table(
     channels: int = 1,
     mapping: str | None = None,
     place: Place | None = None,
+    mapping_place: Place | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> FlowTable:
     """The table of a channel such as ``LPDDR4X-3200x64``; :class:`HardwareError` says what there is.
@@ -188,8 +189,8 @@ def flow_table(
     if asked not in fitted:
         raise HardwareError(
             f"the flow model has no table of {match[1]} with the address mapping '{asked}'",
-            place=place,
-            do=f"use {', '.join(fitted)}, or engine.dram: bank",
+            place=mapping_place or place,
+            do=f"{did_you_mean(asked, list(fitted))}; or run it with engine.dram: bank",
         )
     row = fitted[asked]
     line = data["line"] * devices

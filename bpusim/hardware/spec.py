@@ -185,9 +185,10 @@ class DramSpec:
         list[str] | None, _about("strict: masters from the first served to the last; others come last, together")
     ] = None
     weights: Annotated[dict[str, Positive] | None, _about("weighted: weight by master; others weigh 1")] = None
-    limits: Annotated[dict[str, Limit] | None, _about("regulated: bytes a second by master; others have no limit")] = (
-        None
-    )
+    limits: Annotated[
+        dict[str, Annotated[Bandwidth, Field(ge=10**6)]] | None,
+        _about("regulated: bytes a second by master; others have no limit"),
+    ] = None
 
     @model_validator(mode="after")
     def _consistent(self) -> DramSpec:
@@ -222,8 +223,8 @@ class MasterSpec:
 
     rate: Annotated[Limit, _about("Bytes a second it moves while it is on")]
     written: Annotated[Part, _about("Part of its bytes that is written, 0 to 1")]
-    on: Annotated[Latency | None, _about("Length of a burst; always on if absent")] = None
-    period: Annotated[Latency | None, _about("From one burst to the next")] = None
+    on: Annotated[Annotated[Duration, Field(ge=10**5)] | None, _about("Length of a burst; always on if absent")] = None
+    period: Annotated[Annotated[Duration, Field(ge=10**6)] | None, _about("From one burst to the next")] = None
     buffer: Annotated[Size, _about("Open loop: bytes its FIFO holds before it drops")] = 32768
     window: Annotated[
         Capacity | None, _about("Closed loop: bytes in flight; it waits for the channel and drops nothing")

@@ -28,7 +28,7 @@ from bpusim.metrics import (
 )
 from bpusim.runtime import CoreQueue, Executor, Fifo, MemoryMap, PlacedModel, RuntimeOptions
 from bpusim.scenario import ChatSpec, Scenario, load_scenario
-from bpusim.system.channels import channel_of, known_error, port_of, table_of
+from bpusim.system.channels import channel_of, channel_warnings, known_error, port_of, table_of
 from bpusim.system.load import check_streams, load_traces, memory_of, name_warnings, place_models
 from bpusim.thermal import ClockDomain
 from bpusim.units import Ps, format_quantity
@@ -92,6 +92,7 @@ class System:
         streams = {name: _stream(name, spec, models) for name, spec in scenario.streams.items()}
         system = cls(scenario, env, recorder, channel, cores, executor, streams, models, memory, warnings + placing)
         system.warnings.extend(system._idle_cores())
+        system.warnings.extend(channel_warnings(scenario))
         return system
 
     def run(self) -> Result:
@@ -112,9 +113,7 @@ class System:
             greedy = ", ".join(name for name, n in self.channel.dropped().items() if n)
             why = f"the DRAM channel is taken by {greedy}" if greedy else f"{busy} is in a call"
             do = "lower their rate, or end the run by run: {until: 1 s} to count what they drop" if greedy else ""
-            raise SimulationError(
-                f"deadlock at {env.now / 1e9:.3f} ms: {waiting} wait for ever and {why}", do=do
-            ) from None
+            raise SimulationError(f"deadlock at {env.now / 1e9:.3f} ms: {waiting} wait, and {why}", do=do) from None
         return self._result()
 
     def _finite(self, name: str) -> bool:

@@ -9,15 +9,16 @@ import simpy
 
 from bpusim.dram import FlowChannel, FlowTable, Rules, flow_table
 from bpusim.hardware import DmaSpec
-from bpusim.metrics import Recorder
+from bpusim.metrics import Recorder, RunWarning
 from bpusim.ports import BufferKind, Port
 from bpusim.runtime import MemoryMap, PlacedModel
 from bpusim.scenario import Scenario
+from bpusim.units import format_quantity
 
 if TYPE_CHECKING:
     from bpusim.dram.bank.channel import BankChannel
 
-__all__ = ["channel_of", "known_error", "port_of", "table_of"]
+__all__ = ["channel_of", "channel_warnings", "known_error", "port_of", "table_of"]
 
 _MASTERS_REGION = 1 << 26
 """Bytes of memory that a background master walks through."""
@@ -27,7 +28,8 @@ def table_of(scenario: Scenario) -> FlowTable:
     """What is known of the scenario's channel. Raises errors at the place of its name."""
     dram = scenario.machine.dram
     mapping = dram.mapping if scenario.engine.dram == "flow" else None
-    return flow_table(dram.preset, dram.channels, mapping, scenario.where("machine", "dram", "preset"))
+    place = scenario.where("machine", "dram", "preset")
+    return flow_table(dram.preset, dram.channels, mapping, place, scenario.where("machine", "dram", "mapping"))
 
 
 def known_error(scenario: Scenario, table: FlowTable) -> tuple[str, Mapping[str, tuple[float, float]]]:
@@ -36,7 +38,7 @@ def known_error(scenario: Scenario, table: FlowTable) -> tuple[str, Mapping[str,
         return "the bank model", table.errors
     from bpusim.dram.bank.model import KNOWN_ERROR
 
-    return "Ramulator 2.1", KNOWN_ERROR
+    return "Ramulator 2.1 on LPDDR4-4266x32", KNOWN_ERROR
 
 
 def channel_of(
@@ -65,6 +67,21 @@ def channel_of(
         env, found, table, recorder, _regions(scenario, models, memory, spare), rules,
         mapping=dram.mapping, count=dram.channels, background=background,
     )  # fmt: skip
+
+
+def channel_warnings(scenario: Scenario) -> list[RunWarning]:
+    """What a user should know of the channel before believing its figures."""
+    dram, table = scenario.machine.dram, table_of(scenario)
+    masters = len(scenario.machine.cores.names) + len(scenario.machine.masters)
+    out = []
+    if table.capacity_bytes < dram.capacity:
+        holds, asked = (format_quantity(n, "size") for n in (table.capacity_bytes, dram.capacity))
+        text = f"{dram.preset} holds {holds} and the machine has {asked}: its devices are taken to be larger"
+        out.append(RunWarning("dram-capacity", text))
+    if scenario.engine.dram == "flow" and masters > table.streams[-1]:
+        text = f"{masters} cores and masters: the flow model knows {table.streams[-1]:.0f} streams, more are too fast"
+        out.append(RunWarning("dram-streams", text))
+    return out
 
 
 def _regions(

@@ -18,7 +18,7 @@ _OVERHEAD = 1.4
 
 def bank_cost(path: Path, overrides: Sequence[str]) -> tuple[int, float]:
     """(bursts of one channel, seconds of CPU here) that the scenario takes at bank fidelity, roughly."""
-    scenario = load_scenario(path, [*overrides, "engine.dram=flow"])
+    scenario = load_scenario(path, [*overrides, "engine.dram=flow", "machine.dram.mapping=null"])
     result = simulate(scenario)
     bursts, price = _price(scenario)
     n = round(sum(result.dram.channel_bytes.values()) / bursts)

@@ -295,7 +295,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
             if j == nm:
                 j = 0
         # Which queue is served. But for polled masters, either has its turn after a batch of the other (under fair
-        # queueing if it ranks first), and at once if it holds a better level.
+        # queueing if it ranks first). Writes of a better level go at once, those of a worse one after four batches.
         waits, outranks, outranked, calm = turned >= batch, False, False, True
         if mode != POLLED and n_read > 0 and n_write > 0:
             mine, theirs = NEVER, NEVER
@@ -311,12 +311,11 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
             outranks = theirs >> _LEVEL < mine >> _LEVEL
             outranked = mine >> _LEVEL < theirs >> _LEVEL
         if writing:
-            if n_write == 0 or (
-                n_read > 0 and ((n_write < low and calm) or outranks or (mode != POLLED and waits and not outranked))
-            ):
+            turn_back = mode != POLLED and turned >= batch and (outranks or (waits and not outranked))
+            if n_write == 0 or (n_read > 0 and ((n_write < low and calm) or turn_back)):
                 writing, turned, fresh, low_bank, high_bank = 0, 0, True, 0, total
         elif (n_read == 0 and n_write > 0) or (
-            n_write > high and (mode == POLLED or outranks or (waits and not outranked))
+            n_write > high and (mode == POLLED or outranks or (turned >= 4 * batch if outranked else waits))
         ):
             writing, turned, fresh, low_bank, high_bank = 1, 0, True, 0, total
         base = now if now > free_cmd else free_cmd
@@ -525,6 +524,8 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                 if since << FINE >= m.fine + (1 << FINE):
                     m.fine = since << FINE
                 m.fine += m.pace
+                if m.period and m.fine % (m.period << FINE) >= m.on << FINE:
+                    m.fine += (m.period << FINE) - m.fine % (m.period << FINE)
                 m.ready = max(m.ready, (m.fine + (1 << FINE) - 1) >> FINE)
             if m.index < m.count:
                 fetch(m, segments, bits)
