@@ -223,8 +223,8 @@ class MasterSpec:
 
     rate: Annotated[Limit, _about("Bytes a second it moves while it is on")]
     written: Annotated[Part, _about("Part of its bytes that is written, 0 to 1")]
-    on: Annotated[Annotated[Duration, Field(ge=10**5)] | None, _about("Length of a burst; always on if absent")] = None
-    period: Annotated[Annotated[Duration, Field(ge=10**6)] | None, _about("From one burst to the next")] = None
+    on: Annotated[Latency | None, _about("Length of a burst; always on if absent")] = None
+    period: Annotated[Latency | None, _about("From one burst to the next")] = None
     buffer: Annotated[Size, _about("Open loop: bytes its FIFO holds before it drops")] = 32768
     window: Annotated[
         Capacity | None, _about("Closed loop: bytes in flight; it waits for the channel and drops nothing")
@@ -281,6 +281,10 @@ class HostSpec:
         return self
 
 
+_SHORTEST = 10**6
+"""Bursts that come more often than every 1 us are below what the channel resolves."""
+
+
 def _master(name: str) -> str:
     if not name.strip() or "/" in name or not name.isprintable():
         raise ValueError(f"{name!r} cannot be a name; use letters, digits and '-', '_' or '.'")
@@ -305,4 +309,7 @@ class MachineSpec:
         taken = [n for n in self.masters if n in (*self.cores.names, "cpu")]
         if taken:
             raise ValueError(f"masters: {taken[0]} is the name of another master; choose another")
+        fast = [n for n, m in self.masters.items() if m.period is not None and m.period < _SHORTEST]
+        if fast:
+            raise ValueError(f"masters: bursts of {fast[0]} come faster than every microsecond; write their mean rate")
         return self

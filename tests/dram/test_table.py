@@ -257,7 +257,7 @@ def test_the_first_mapping_is_the_channels_own() -> None:
 def test_an_unknown_mapping_lists_those_it_has() -> None:
     assert refusal("LPDDR4X-3200x64", 1, "third", data=DATA) == (
         "error: the flow model has no table of LPDDR4X-3200 with the address mapping 'third'; "
-        "use first, second, or engine.dram: bank"
+        "known: first, second; or run it with engine.dram: bank"
     )
 
 

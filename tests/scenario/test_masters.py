@@ -191,7 +191,7 @@ def test_a_wrong_key_of_a_master_comes_with_advice(desk: Desk, masters: str, mes
         ),
         (
             "{arbitration: regulated, limits: {bpu0: 0 GB/s}}",
-            "a.yaml:4:49: error: machine.dram.limits.bpu0: '0 GB/s' is out of range; write more than 0",
+            "a.yaml:4:49: error: machine.dram.limits.bpu0: '0 GB/s' is out of range; write 1000000 or more",
         ),
         (
             "{arbitration: strict, order: [cam, cam]}",
