@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,13 +26,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bpusim.dram.names import TIMINGS, devices_of, stem_of
 from bpusim.errors import HardwareError, Place, did_you_mean
 from bpusim.units import PS_PER_S, Ps
 
 __all__ = ["FlowTable", "digest", "flow_table", "table_path"]
 
 _FOLDER = Path(__file__).with_name("tables")
-_TIMINGS = Path(__file__).with_name("timings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,7 @@ def table_path(stem: str) -> Path:
 
 def digest(stem: str) -> str:
     """What a table must be made from: a digest of the timing set's file."""
-    return hashlib.sha256((_TIMINGS / f"{stem}.yaml").read_bytes()).hexdigest()[:16]
+    return hashlib.sha256((TIMINGS / f"{stem}.yaml").read_bytes()).hexdigest()[:16]
 
 
 @cache
@@ -173,22 +172,14 @@ def flow_table(
 
     ``data`` takes the place of the shipped table.
     """
-    match = re.fullmatch(r"(.+)x([1-9]\d{0,3})", name)
-    known = sorted(p.stem for p in _TIMINGS.glob("*.yaml"))
-    if not match or match[1] not in known:
-        example = f"write it with its width, such as {known[0]}x64; " if not match else ""
-        do = example + did_you_mean(match[1] if match else name, known)
-        raise HardwareError(f"unknown DRAM channel '{name}'", place=place, do=do)
-    data = data or _read(match[1])
-    devices, rest = divmod(int(match[2]), data["width"])
-    if rest or not devices or devices & (devices - 1):
-        do = f"write x{data['width']} times a power of two, such as {match[1]}x{data['width'] * 4}"
-        raise HardwareError(f"'{name}': its devices are {data['width']} bit wide", place=place, do=do)
+    stem, width = stem_of(name, place)
+    data = data or _read(stem)
+    devices = devices_of(name, stem, width, data["width"], place)
     fitted = data["mappings"]
     asked = mapping or next(iter(fitted))
     if asked not in fitted:
         raise HardwareError(
-            f"the flow model has no table of {match[1]} with the address mapping '{asked}'",
+            f"the flow model has no table of {stem} with the address mapping '{asked}'",
             place=mapping_place or place,
             do=f"{did_you_mean(asked, list(fitted))}; or run it with engine.dram: bank",
         )

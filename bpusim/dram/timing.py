@@ -7,8 +7,6 @@ takes. Times are clocks of the command clock; ``clock_ps`` converts.
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -16,12 +14,12 @@ from pydantic.dataclasses import dataclass
 
 from bpusim.documents import read_document
 from bpusim.dram.mapping import Mapping
+from bpusim.dram.names import TIMINGS, devices_of, stem_of, timing_names
 from bpusim.errors import HardwareError, Place, Problem, did_you_mean
 from bpusim.units import PS_PER_S, Duration, Ps, Size, TransferRate
 
 __all__ = ["Channel", "TimingSet", "channel", "timing_names", "timing_set"]
 
-_FOLDER = Path(__file__).with_name("timings")
 STRICT = ConfigDict(extra="forbid", strict=True)
 Clocks = Annotated[int, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -180,32 +178,18 @@ class Channel:
         return Mapping.parse(text or self.timing.mapping, {k: n.bit_length() - 1 for k, n in need.items()})
 
 
-def timing_names() -> tuple[str, ...]:
-    """Names of all timing sets, sorted."""
-    return tuple(sorted(p.stem for p in _FOLDER.glob("*.yaml")))
-
-
 def channel(name: str, place: Place | None = None) -> Channel:
     """The channel called ``name``, such as ``LPDDR4X-3200x64``; :class:`HardwareError` says what there is."""
-    match = re.fullmatch(r"(.+)x([1-9]\d{0,3})", name)
-    known = timing_names()
-    if not match or match[1] not in known:
-        stem = match[1] if match else name
-        example = f"write it with its width, such as {known[0]}x64; " if not match else ""
-        raise HardwareError(f"unknown DRAM channel '{name}'", place=place, do=example + did_you_mean(stem, known))
-    timing = timing_set(match[1])
-    devices, rest = divmod(int(match[2]), timing.device.width)
-    if rest or devices & (devices - 1) or not devices:
-        do = f"write x{timing.device.width} times a power of two, such as {match[1]}x{timing.device.width * 4}"
-        raise HardwareError(f"'{name}': its devices are {timing.device.width} bit wide", place=place, do=do)
-    return Channel(name, timing, devices)
+    stem, width = stem_of(name, place)
+    timing = timing_set(stem)
+    return Channel(name, timing, devices_of(name, stem, width, timing.device.width, place))
 
 
 def timing_set(stem: str) -> TimingSet:
     """The timing set called ``stem``, such as ``LPDDR4X-3200``; :class:`HardwareError` says what there is."""
     if stem not in timing_names():
         raise HardwareError(f"unknown DRAM timing set '{stem}'", do=did_you_mean(stem, list(timing_names())))
-    document = read_document(_FOLDER / f"{stem}.yaml", error=HardwareError)
+    document = read_document(TIMINGS / f"{stem}.yaml", error=HardwareError)
     try:
         return TypeAdapter(TimingSet).validate_json(json.dumps(document.data))
     except ValidationError as failure:

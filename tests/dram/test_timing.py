@@ -176,7 +176,7 @@ def test_a_name_without_a_width_says_how_it_is_written() -> None:
     with pytest.raises(HardwareError) as caught:
         channel("LPDDR4X-3200")
     assert str(caught.value).startswith(
-        "error: unknown DRAM channel 'LPDDR4X-3200'; write it with its width, such as DDR4-3200x64; "
+        "error: unknown DRAM channel 'LPDDR4X-3200'; write it with its width in bits, such as "
     )
 
 
@@ -211,7 +211,8 @@ def changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     source = Path(module.__file__).with_name("timings") / "LPDDR4-4266.yaml"
     copy = tmp_path / source.name
     copy.write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
-    monkeypatch.setattr(module, "_FOLDER", tmp_path)
+    monkeypatch.setattr(module, "TIMINGS", tmp_path)
+    monkeypatch.setattr("bpusim.dram.names.TIMINGS", tmp_path)
     return copy
 
 

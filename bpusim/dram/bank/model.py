@@ -257,7 +257,10 @@ def _check(masters: Sequence[Master], controller: Controller) -> None:
         if m.kind not in _KINDS:
             raise HardwareError(f"unknown pattern '{m.kind}'", do=did_you_mean(m.kind, list(_KINDS)))
         if m.out < 1 or m.count < 0 or min(m.base, m.region, m.chunk, m.pitch, m.pace, m.path) < 0 or m.gap < -1:
-            raise HardwareError(f"a master with a negative figure, or without a line in flight: {m}")
+            what = "keeps no line in flight" if m.out < 1 else "has a negative figure"
+            raise HardwareError(
+                f"a master of pattern '{m.kind}' {what}", do="write out=1 or more, and figures from 0 on"
+            )
         if m.gap >= 0 and m.out != 1:
             raise HardwareError(
                 f"a gap after each line needs a master with one line in flight, not {m.out}", do="out=1"
