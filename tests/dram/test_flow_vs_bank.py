@@ -123,7 +123,9 @@ BOTH = (CORE, CORE)
         pytest.param(
             Mix(BOTH, camera=camera(10, 0.0, window=8192, latency=100_000)), id="a reading master with a window"
         ),
-        pytest.param(Mix(BOTH, camera=camera(10, 0.3, window=8192, latency=100_000)), id="one that writes too"),
+        pytest.param(
+            Mix(BOTH, camera=camera(10, 0.3, window=8192, latency=100_000), within=10), id="one that writes too"
+        ),
         pytest.param(Mix(BOTH, writers="b", within=10), id="a core reads, one writes"),
         pytest.param(Mix(BOTH, camera=camera(4, 1.0), within=10), id="two cores and more writes"),
     ],
