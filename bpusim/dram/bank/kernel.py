@@ -108,7 +108,7 @@ class State(NamedTuple):
     latency: NDArray[np.int64]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _mix(x):
     """SplitMix64: the generator of the reference streams."""
     x = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
@@ -117,7 +117,7 @@ def _mix(x):
     return x ^ (x >> np.uint64(31))
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, inline="always", error_model="numpy")
 def fetch(m, segments, bits):
     """The next line of a master: its bank, row, and whether it is written."""
     i = m.index
@@ -159,7 +159,7 @@ def fetch(m, segments, bits):
     m.bank, m.row, m.next_write = bank, row, write
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _note(log, n, time, command, rank, bank, row, request):
     """Keep a command in the log; returns how many it has."""
     log[n, 0], log[n, 1], log[n, 2] = time, command, rank
@@ -167,7 +167,7 @@ def _note(log, n, time, command, rank, bank, row, request):
     return n + 1
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _generate(m, now):
     """An open-loop master's lines up to ``now``: into its buffer, or dropped."""
     on, period, at = m.on << FINE, m.period << FINE, m.fine
@@ -182,7 +182,7 @@ def _generate(m, now):
     m.fine = at
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _settle(now, masters, returns):
     """Bring up to date what masters have got by ``now``; drop what open-loop masters cannot hold."""
     ring = returns.shape[1]
@@ -202,7 +202,7 @@ def _settle(now, masters, returns):
             _generate(m, now)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _horizon(until, stop_at_end, masters, returns):
     """(clock to stop at, master whose end that is or -1): the first end of a foreground master, or the last one."""
     horizon, who, last, open_, news = until, -1, -1, False, False
@@ -229,7 +229,7 @@ def _horizon(until, stop_at_end, masters, returns):
     return horizon, who
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def advance(until, stop_at_end, config, segments, bits, st, log):
     """Run until clock ``until``, or until a foreground master has all it asked for.
 
