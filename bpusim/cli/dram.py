@@ -50,6 +50,8 @@ def explain(channel: str, address: str, mapping: str | None) -> None:
         line = int(address, 0) // found.line
     except ValueError:
         raise click.BadParameter(f"'{address}' is no address; write 0x1f40 or 8000") from None
+    if not 0 <= line < found.capacity // found.line:
+        raise click.BadParameter(f"'{address}' is not in the {found.capacity} B of {found.name}")
     at = found.mapping(mapping).decode(line)
     where = f"rank {at['ra']}, group {at['bg']}, bank {at['ba']}, row {at['ro']}, column {at['co']}"
     click.echo(f"{address}: line {line}: {where}")

@@ -176,7 +176,7 @@ def flow_table(
     data = data or _read(stem)
     devices = devices_of(name, stem, width, data["width"], place)
     fitted = data["mappings"]
-    asked = mapping or next(iter(fitted))
+    asked = next(iter(fitted)) if mapping is None else mapping
     if asked not in fitted:
         raise HardwareError(
             f"the flow model has no table of {stem} with the address mapping '{asked}'",

@@ -175,7 +175,9 @@ class Channel:
         """The set's own address mapping, or another one; it must cover exactly this channel's lines."""
         d = self.timing.device
         need = {"co": self.row_lines, "ro": d.rows, "ra": d.ranks, "bg": d.groups, "ba": d.banks // d.groups}
-        return Mapping.parse(text or self.timing.mapping, {k: n.bit_length() - 1 for k, n in need.items()})
+        return Mapping.parse(
+            self.timing.mapping if text is None else text, {k: n.bit_length() - 1 for k, n in need.items()}
+        )
 
 
 def channel(name: str, place: Place | None = None) -> Channel:

@@ -261,6 +261,8 @@ def _check(masters: Sequence[Master], controller: Controller) -> None:
             raise HardwareError(
                 f"a master of pattern '{m.kind}' {what}", do="write out=1 or more, and figures from 0 on"
             )
+        if not 0 <= m.write <= 100 or m.region < 1:
+            raise HardwareError(f"w={m.write} percent of writes in a region of {m.region} B", do="write w=0 to w=100")
         if m.gap >= 0 and m.out != 1:
             raise HardwareError(
                 f"a gap after each line needs a master with one line in flight, not {m.out}", do="out=1"
