@@ -30,9 +30,10 @@ def show(channel: str, mapping: str | None) -> None:
 
     found = find(channel)
     clock = found.timing.clock / 1000
+    bits = found.mapping(mapping).text
     size = f"{found.capacity / 2**30:g} GiB, {found.line} B a burst"
     click.echo(f"{found.name}: {found.peak / 1e9:.3f} GB/s peak, {size}, clock {clock:g} ns")
-    click.echo(f"mapping, low bits first: {found.mapping(mapping).text}")
+    click.echo(f"mapping, low bits first: {bits}")
     for name, clocks in spacings(found).items():
         click.echo(f"  {name:<22} {clocks:>6} clocks {clocks * clock:>10.3f} ns")
 

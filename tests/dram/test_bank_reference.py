@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bpusim.dram.bank.model import BankRun, Master
+from bpusim.dram.bank.model import KNOWN_ERROR, BankRun, Master
 from bpusim.dram.timing import channel
 
 pytestmark = pytest.mark.validation
@@ -121,6 +121,12 @@ TOLERANCE = {"outstanding": 1.0, "saturating": 1.0, "random": 2.0, "apart": 3.0,
 ALL = points()
 
 
+def references(p: Point) -> list[float]:
+    """The figures that a point's class is measured by."""
+    who = ("Ramulator2", "DRAMSys") if klass(p) in ("outstanding", "saturating") else ("Ramulator2",)
+    return [ref for name in who if (ref := p.of(name)) is not None]
+
+
 def outside(p: Point) -> str:
     """Why a point is known to lie outside; empty where it must not."""
     if p.mapping == "RoBaCo" and p.pattern == "seq_vs_random":
@@ -149,6 +155,18 @@ def test_a_point_that_hangs_on_policy_lies_between_the_references(p: Point, requ
     # The references' own policies, and a percent: what they differ by where no policy matters.
     low, high = min(v for _, v in p.values), max(v for _, v in p.values)
     assert 0.99 * low <= measured(p) <= 1.01 * high, f"{p}: expected {low} to {high}, measured {measured(p):.4g}"
+
+
+CLASS = {"outstanding": "sequential", "saturating": "sequential", "random": "random", "apart": "streams apart",
+         "writes": "mixes", "policy": "colliding"}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KNOWN_ERROR)
+def test_the_error_that_reports_state_is_the_error_of_the_points(name: str) -> None:
+    """Mean and most, rounded up to a tenth of a percent: neither less than measured nor much more."""
+    off = [min(abs(100 * (measured(p) / ref - 1)) for ref in references(p)) for p in ALL if CLASS[klass(p)] == name]
+    for stated, got in zip(KNOWN_ERROR[name], (sum(off) / len(off), max(off)), strict=True):
+        assert got <= stated <= got + 0.15, f"{name}: expected {stated} %, measured {got:.3f} %"
 
 
 def test_all_points_of_the_table_are_here() -> None:
