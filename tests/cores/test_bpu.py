@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import simpy
+from flows import Parts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from bpusim.errors import SimulationError
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.presets import machine_preset
 from bpusim.metrics import Recorder
-from bpusim.ports import CallCounters, Flow, Transfer, TransferList
+from bpusim.ports import CallCounters, Flow, TransferList
 from bpusim.thermal import ClockDomain
 from bpusim.trace import CallProgram, Header, Op, Phase, Repeat, Trace
 
@@ -323,15 +324,6 @@ def test_causes_sum_to_the_call(
 
 
 # On the channel
-
-
-@dataclass(frozen=True)
-class Parts:
-    bytes: int
-    written: int = 0
-
-    def __iter__(self) -> Iterator[Transfer]:
-        yield Transfer("io:x", 0, self.bytes, "io", False)
 
 
 def on_channel(env: simpy.Environment) -> tuple[BpuCore, FlowChannel]:

@@ -5,12 +5,13 @@ The channel gives 10 B/ns; a master of 4 GB/s moves 4 bytes in a nanosecond.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import simpy
+from flows import Parts, Watcher
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,38 +19,11 @@ from bpusim.dram import FlowChannel, FlowPort, Ideal, Rules
 from bpusim.dram.flow import Transmission
 from bpusim.hardware import MasterSpec
 from bpusim.metrics import Recorder
-from bpusim.ports import Transfer
 
 GB = 10**9
 NS = 1000
 MS = 10**9
 POLICIES = ["proportional", "equal", "strict", "weighted", "regulated"]
-
-
-@dataclass(frozen=True)
-class Parts:
-    bytes: int
-    written: int = 0
-
-    def __iter__(self) -> Iterator[Transfer]:
-        yield Transfer("io:x", 0, self.bytes, "io", False)
-
-
-class Watcher(Recorder):
-    """An observer that wants the rates."""
-
-    __slots__ = ("log",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.log: list[tuple[int, dict[str, float]]] = []
-
-    @property
-    def wants_rates(self) -> bool:
-        return True
-
-    def rates_changed(self, at: int, rates: Mapping[str, float]) -> None:
-        self.log.append((at, dict(rates)))
 
 
 @dataclass(frozen=True)

@@ -5,48 +5,22 @@ One byte at 1e9 B/s takes 1000 ps; most channels here give 10 B/ns, that is 10 b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 import simpy
+from flows import Parts, Watcher
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpusim.dram import FlowChannel, FlowPort, Ideal, Rules
 from bpusim.dram.flow import Transmission
 from bpusim.metrics import Recorder
-from bpusim.ports import Flow, Transfer
+from bpusim.ports import Flow
 
 GB = 10**9
 NS = 1000
-
-
-@dataclass(frozen=True)
-class Parts:
-    bytes: int
-    written: int = 0
-
-    def __iter__(self) -> Iterator[Transfer]:
-        yield Transfer("io:x", 0, self.bytes, "io", False)
-
-
-class Watcher(Recorder):
-    """An observer that wants the rates."""
-
-    __slots__ = ("log",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.log: list[tuple[int, dict[str, float]]] = []
-
-    @property
-    def wants_rates(self) -> bool:
-        return True
-
-    def rates_changed(self, at: int, rates: Mapping[str, float]) -> None:
-        self.log.append((at, dict(rates)))
 
 
 class Counting(simpy.Environment):

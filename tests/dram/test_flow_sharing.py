@@ -6,28 +6,18 @@ One byte at 1e9 B/s takes 1000 ps; most channels here give 10 B/ns, that is 10 b
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import simpy
+from flows import Parts
 
 from bpusim.dram import FlowChannel, FlowPort, Ideal, Rules
 from bpusim.dram.flow import Transmission
 from bpusim.metrics import Recorder
-from bpusim.ports import Transfer
 
 GB = 10**9
 NS = 1000
-
-
-@dataclass(frozen=True)
-class Parts:
-    bytes: int
-    written: int = 0
-
-    def __iter__(self) -> Iterator[Transfer]:
-        yield Transfer("io:x", 0, self.bytes, "io", False)
 
 
 @pytest.fixture

@@ -20,7 +20,9 @@ busy. A per-bank refresh counts as an activate for tRRD and tFAW.
 State is a few arrays of records, whose fields are named below; :mod:`bpusim.dram.bank.model` fills them.
 
 NOTE: ``advance`` is one long function on purpose: its scalars stay in registers, and a record's field is one load. An
-array for each field costs several times as much, and so does calling a function with arrays in the inner loop.
+array for each field costs several times as much, and so does calling a function with arrays in the inner loop. All of
+it is in one file on purpose too: numba's cache looks at the file of the compiled function only, and would go on with
+what it has inlined from others after they changed.
 """
 
 from __future__ import annotations
