@@ -20,6 +20,7 @@ from bpusim.dram.arbitration import PROPORTIONAL, Ask, Rules, meeting, settle
 from bpusim.dram.background import Background
 from bpusim.dram.behaviour import Behaviour
 from bpusim.dram.ending import Ending
+from bpusim.dram.port import MasterPort
 from bpusim.hardware import MasterSpec
 from bpusim.ports import Flow, Observer, TransferList
 from bpusim.units import PS_PER_S, Ps
@@ -114,21 +115,17 @@ class Transmission(Ending):
         self._end()
 
 
-class FlowPort:
+class FlowPort(MasterPort):
     """A master's port into a :class:`FlowChannel`: a :class:`bpusim.ports.Port`.
 
     Flows of one port at the same time (two CPU cores) have a window each and share the port's limit evenly.
     """
 
-    __slots__ = ("channel", "latency", "latency_alone", "limit", "name", "path", "rate_alone", "rate_max", "window")
+    __slots__ = ("channel", "latency_alone", "rate_alone", "rate_max")
 
     def __init__(self, channel: FlowChannel, name: str, window: int, path: Ps, limit: float) -> None:
+        super().__init__(name, window, path, limit, channel.rules, channel.behaviour)
         self.channel = channel
-        self.name = name
-        self.window = window
-        self.path = path
-        self.limit = channel.rules.limit(name, limit)
-        self.latency = path + channel.behaviour.idle_latency(window)
         self.rate_alone = self.asked(1, (0.0, 0.0))
         self.rate_max = self.rate_alone
         full = self.rate_alone < self.limit  # a window that is kept full: Little's law

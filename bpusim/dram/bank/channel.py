@@ -18,6 +18,7 @@ from bpusim.dram.arbitration import PROPORTIONAL, Rules
 from bpusim.dram.bank.model import BankRun, Controller, Master
 from bpusim.dram.behaviour import Behaviour
 from bpusim.dram.ending import Ending
+from bpusim.dram.port import MasterPort
 from bpusim.dram.timing import Channel
 from bpusim.errors import HardwareError
 from bpusim.hardware import MasterSpec
@@ -84,18 +85,14 @@ class BankFlow(Ending):
         self._end()
 
 
-class BankPort:
+class BankPort(MasterPort):
     """A master's port into a :class:`BankChannel`. Its flows at the same time (CPU cores) are masters of their own."""
 
-    __slots__ = ("channel", "latency", "limit", "name", "path", "rate_alone", "rate_max", "slots", "window")
+    __slots__ = ("channel", "rate_alone", "rate_max", "slots")
 
     def __init__(self, channel: BankChannel, name: str, window: int, path: Ps, limit: float, slots: int) -> None:
+        super().__init__(name, window, path, limit, channel.rules, channel.behaviour)
         self.channel = channel
-        self.name = name
-        self.window = window
-        self.path = path
-        self.limit = channel.rules.limit(name, limit)
-        self.latency = path + channel.behaviour.idle_latency(window)
         self.slots = slots
         self.rate_max = float(channel.peak)  # for a moment, after a refresh: what waited comes all at once
         self.rate_alone = channel.behaviour.alone(window, path, self.limit, (0.0, 0.0))
