@@ -49,7 +49,12 @@ def test_a_camera_with_half_of_the_channel_slows_the_npu_down_and_loses_nothing(
     alone, beside = run("single_1_5b", streams__alice__prompt=8, **SHORT), run("single_1_5b", **camera(0.5))
     moved = beside["dram"]["by_master"]["camera"]
     assert moved["dropped_bytes"] == 0
-    assert moved["moved_bytes"] == pytest.approx(12.8 * GB * beside["simulated_s"], rel=1e-6)
+    assert moved["write_bytes"] == pytest.approx(12.8 * GB * beside["simulated_s"], rel=1e-6)
+    assert moved["read_bytes"] == 0
+    # The channel's totals count everybody: all that was written, the few bytes of the NPU's own beside the camera's.
+    assert beside["dram"]["write_bytes"] == moved["write_bytes"] + sum(
+        n for row in beside["dram"]["by_master"].values() for k, n in row.items() if k.endswith("_write_bytes")
+    )
     # With reads and writes mixed the channel gives about 20 GB/s; what is left is 7, where the core alone takes 17.1.
     slower = beside["streams"]["alice"]["tpot_mean_ms"] / alone["streams"]["alice"]["tpot_mean_ms"]
     assert 1.6 < slower < 2.6
@@ -62,7 +67,7 @@ def test_a_camera_with_more_than_the_channel_starves_the_npu_and_overflows() -> 
     assert result["streams"]["alice"]["tokens"] == 0
     moved = result["dram"]["by_master"]["camera"]
     generated = 1.1 * 25.6 * GB * 0.1
-    assert moved["moved_bytes"] + moved["dropped_bytes"] == pytest.approx(generated, abs=32770)
+    assert moved["write_bytes"] + moved["dropped_bytes"] == pytest.approx(generated, abs=32770)
     assert 0.05 < moved["dropped_bytes"] / generated < 0.25
     assert any(w["code"] == "dram-overload" and "camera" in w["text"] for w in result["warnings"])
 
@@ -77,5 +82,5 @@ def test_the_bank_model_starves_the_npu_as_well() -> None:
     result = run("single_1_5b", **camera(1.1, run__until="8 ms", engine__dram="bank"))
     moved = result["dram"]["by_master"]["camera"]
     assert result["streams"]["alice"]["tokens"] == 0
-    assert moved["moved_bytes"] + moved["dropped_bytes"] == pytest.approx(1.1 * 25.6 * GB * 0.008, rel=0.001)
+    assert moved["write_bytes"] + moved["dropped_bytes"] == pytest.approx(1.1 * 25.6 * GB * 0.008, rel=0.001)
     assert moved["dropped_bytes"] > 0

@@ -36,6 +36,8 @@ STRICT = ConfigDict(extra="forbid", strict=True)
 Count = Annotated[int, Field(ge=1)]
 Clock = Annotated[Frequency, Field(gt=0)]
 Capacity = Annotated[Size, Field(gt=0)]
+Window = Annotated[Size, Field(ge=64)]
+"""A window of less than a line of memory would move nothing."""
 Limit = Annotated[Bandwidth, Field(gt=0)]
 Latency = Annotated[Duration, Field(gt=0)]
 
@@ -108,7 +110,7 @@ class VectorSpec:
 class DmaSpec:
     """A port into the DRAM channel: alone it reads ``min(port, window / (latency + the channel's latency))``."""
 
-    window: Annotated[Capacity, _about("Bytes in flight")]
+    window: Annotated[Window, _about("Bytes in flight")]
     latency: Annotated[Latency, _about("From the master to the channel and back, without the channel's own")]
     port: Annotated[Limit, _about("Bytes a second that the port takes at most")]
 
@@ -227,9 +229,17 @@ class MasterSpec:
     period: Annotated[Latency | None, _about("From one burst to the next")] = None
     buffer: Annotated[Size, _about("Open loop: bytes its FIFO holds before it drops")] = 32768
     window: Annotated[
-        Capacity | None, _about("Closed loop: bytes in flight; it waits for the channel and drops nothing")
+        Window | None, _about("Closed loop: bytes in flight; it waits for the channel and drops nothing")
     ] = None
     latency: Annotated[Duration, _about("Closed loop: from the master to the channel and back")] = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_loop(cls, given: Any) -> Any:
+        keys = given if isinstance(given, dict) else getattr(given, "kwargs", None) or {}
+        if keys.get("window") is not None and "buffer" in keys:
+            raise ValueError("buffer means nothing beside a window: a closed-loop master waits and drops nothing")
+        return given
 
     @model_validator(mode="after")
     def _consistent(self) -> MasterSpec:

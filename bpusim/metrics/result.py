@@ -190,8 +190,9 @@ class DramStats:
     """The channel over the whole run: bytes of finished work by master and kind, and of work cut off at the end.
 
     ``channel_bytes``: all that the channel gave each master, to the last. ``latency``: mean time of each master's lines
-    in ps. ``dropped``: bytes that open-loop masters lost. ``background``: masters of the machine file. ``errors``:
-    known deviation of the fidelity from what ``against`` names, by class of traffic, in percent, mean and most.
+    in ps. ``dropped``: bytes that open-loop masters lost. ``background``: what part of their bytes masters of the
+    machine file write. ``errors``: known deviation of the fidelity from what ``against`` names, by class of traffic, in
+    percent, mean and most.
     """
 
     preset: str
@@ -202,13 +203,20 @@ class DramStats:
     elapsed: Ps
     latency: Mapping[str, float] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
-    background: Sequence[str] = ()
+    background: Mapping[str, float] = field(default_factory=dict)
     against: str = ""
     errors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def total(self, write: bool) -> int:
         """Bytes one way."""
-        return sum(n for table in self.moved.values() for (_, w), n in table.items() if w == write)
+        ours = sum(n for table in self.moved.values() for (_, w), n in table.items() if w == write)
+        return ours + sum(self._background(name)[write] for name in self.background)
+
+    def _background(self, master: str) -> tuple[int, int]:
+        """(read, written) bytes of a master of the machine file."""
+        moved = self.channel_bytes.get(master, 0)
+        written = round(moved * self.background[master])
+        return moved - written, written
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -221,7 +229,7 @@ class DramStats:
                 f"{kind}_{'write' if w else 'read'}_bytes": n for (kind, w), n in sorted(table.items())
             }
             if master in self.background:
-                row["moved_bytes"] = total
+                row["read_bytes"], row["write_bytes"] = self._background(master)
                 if master in self.dropped:
                     row["dropped_bytes"] = self.dropped[master]
             else:

@@ -173,7 +173,7 @@ class System:
             elapsed,
             self.channel.latency(),
             dropped,
-            tuple(machine.masters),
+            {name: m.written for name, m in machine.masters.items()},
             *known_error(scenario, table),
         )
         self.warnings.extend(

@@ -132,8 +132,13 @@ CASES = [
         "an open-loop master does not wait",
     ),
     (
-        "{cam: {rate: 2 GB/s, written: 1, window: 0 B}}",
-        "a.yaml:3:53: error: machine.masters.cam.window: '0 B' is out of range; write more than 0",
+        "{cam: {rate: 2 GB/s, written: 1, window: 1 B}}",
+        "a.yaml:3:53: error: machine.masters.cam.window: '1 B' is out of range; write 64 or more",
+    ),
+    (
+        "{cam: {rate: 2 GB/s, written: 1, window: 4 KiB, buffer: 4 KiB}}",
+        "a.yaml:3:18: error: machine.masters.cam: buffer means nothing beside a window: "
+        "a closed-loop master waits and drops nothing",
     ),
     ("[cam]", "a.yaml:3:12: error: machine.masters: a list is not a mapping; write 'key: value' entries"),
     ("{cam: 3}", "a.yaml:3:18: error: machine.masters.cam: 3 is not a mapping; write 'key: value' entries"),
