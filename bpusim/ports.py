@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import simpy
 
@@ -20,6 +20,7 @@ __all__ = [
     "CallCounters",
     "Clock",
     "Flow",
+    "History",
     "Observer",
     "Port",
     "Transfer",
@@ -28,6 +29,9 @@ __all__ = [
 
 BufferKind = Literal["weights", "kv", "spill", "io"]
 BUFFER_KINDS: tuple[BufferKind, ...] = ("weights", "kv", "spill", "io")
+
+History = Sequence[tuple[Ps, float, float, float]]
+"""Rows of (from time, bytes arrived by then, B/s from then on, B/s if it were alone)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +54,9 @@ class TransferList(Protocol):
         ...
 
     @property
-    def written(self) -> int:
-        """Bytes of those that are writes."""
+    def mix(self) -> float:
+        """What part of the traffic they belong to is written, 0 to 1: the channel's efficiency goes by it. It is the
+        same for all transfers of a call, however they are cut."""
         ...
 
     def __iter__(self) -> Iterator[Transfer]: ...
@@ -83,8 +88,22 @@ class Flow(Protocol):
         ...
 
     @property
-    def history(self) -> Sequence[tuple[Ps, float, float, float]]:
-        """(from time, bytes arrived by then, B/s from then on, B/s if it were alone)."""
+    def history(self) -> History:
+        """Its rates so far; once it is done, the last row is its end."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last byte has arrived."""
+        ...
+
+    @property
+    def slowed(self) -> bool:
+        """Whether it ever got less than it would have got alone."""
+        ...
+
+    def cut(self, sizes: Sequence[int]) -> int:
+        """End at the first of these sizes that it has not passed, if it can; returns the size it will end at."""
         ...
 
     def set_limit(self, bytes_per_s: float | None) -> None:
@@ -119,18 +138,29 @@ class Port(Protocol):
         """From a request on an idle channel to its data."""
         ...
 
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` before ``rate_max`` changes take effect."""
+        ...
+
     def start(
-        self, parts: TransferList, *, limit: float | None = None, then: Callable[[Flow], None] | None = None
+        self,
+        parts: TransferList,
+        *,
+        limit: float | None = None,
+        pace: float | None = None,
+        rising: Callable[[], None] | None = None,
+        then: Callable[[Flow], None] | None = None,
     ) -> Flow:
         """Begin to move ``parts`` in order; ``then(flow)`` is called when the last byte has arrived.
 
+        ``limit``: B/s it never exceeds. ``pace``: B/s at which the master consumes them, stopping and going: it gets
+        no more on average. ``rising()`` is called when a flow that was slower than its pace gets more again.
         ``then`` may start the port's next flow: rates are shared out once, after all that end at this instant.
         """
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class CallCounters:
+class CallCounters(NamedTuple):
     """What one call did, for the observers. Cycles are of the core clock."""
 
     mac_busy_ps: Ps
@@ -138,7 +168,7 @@ class CallCounters:
     issued_macs: int
     ops: int
     moved: Mapping[tuple[BufferKind, bool], int]
-    """DRAM bytes by (buffer kind, is a write)."""
+    """DRAM bytes by (buffer kind, is a write); kinds that move nothing may be left out."""
 
 
 class Observer(Protocol):

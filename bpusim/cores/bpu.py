@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
-import numpy as np
 import simpy
 
-from bpusim.cores.tiles import Alone, CallTimes, computed, run_length
+from bpusim.cores.plan import Plan, Timing, plan_for
+from bpusim.cores.run import CallRun, PlannedRun, TiledRun
+from bpusim.cores.tiles import Alone, CallTimes
 from bpusim.errors import SimulationError
 from bpusim.hardware import CoreSpec
-from bpusim.ports import CallCounters, Clock, Flow, Observer, Port
-from bpusim.trace import CallProgram
+from bpusim.ports import CallCounters, Clock, Flow, Observer, Port, TransferList
+from bpusim.trace import CallLayout, CallProgram
 from bpusim.units import Ps
 
-__all__ = ["BpuCore", "CallResult"]
+__all__ = ["BpuCore", "CallResult", "Merge"]
 
+Merge = Literal["off", "exact", "on"]
 _KEPT = 16
 
 
-@dataclass(frozen=True, slots=True)
-class CallResult:
+class CallResult(NamedTuple):
     """When a call ran and why it took that long. The causes sum to ``end - start`` exactly.
 
     A ladder of replays from the same start: ``compute`` and ``dispatch`` (op overhead) with all data at once, then
@@ -38,12 +39,31 @@ class CallResult:
     scratchpad: Ps
     contention: Ps
 
+    def causes(self) -> list[tuple[str, Ps]]:
+        """Those that took any time."""
+        return [pair for pair in zip(_CAUSES, self[2:], strict=True) if pair[1]]
+
+
+_CAUSES = CallResult._fields[2:]
+
 
 class BpuCore:
-    """One core. ``run`` takes one call at a time; whoever dispatches keeps the queue."""
+    """One core. ``run`` takes one call at a time; whoever dispatches keeps the queue.
+
+    ``merge``: how tiles are moved: one by one (``off``), those that cannot stall as one flow, which changes no result
+    (``exact``), or stretches that stall for room as well, at the rate the core consumes them (``on``).
+    """
 
     def __init__(
-        self, env: simpy.Environment, name: str, spec: CoreSpec, clock: Clock, port: Port, observer: Observer
+        self,
+        env: simpy.Environment,
+        name: str,
+        spec: CoreSpec,
+        clock: Clock,
+        port: Port,
+        observer: Observer,
+        *,
+        merge: Merge = "on",
     ) -> None:
         self.env = env
         self.name = name
@@ -51,116 +71,159 @@ class BpuCore:
         self.clock = clock
         self.port = port
         self.observer = observer
-        self._busy: _CallRun | None = None
-        self._times: OrderedDict[tuple[int, int], tuple[CallProgram, CallTimes, Alone]] = OrderedDict()
+        self.merge = merge
+        self.flow: Flow | None = None
+        self._run: CallRun | None = None
+        self._call: CallProgram
+        self._label = ""
+        self._start: Ps = 0
+        self._then: Callable[[CallResult], None]
+        self._timer: simpy.Event | None = None
+        self._timing = self._timed()
+        self._times: OrderedDict[int, tuple[CallProgram, CallTimes, Alone]] = OrderedDict()
+        self._plans: dict[tuple[int, int, int], tuple[CallLayout, Plan]] = {}
+        self._stalling: OrderedDict[int, CallProgram] = OrderedDict()
+        clock.on_change(lambda _hz: self._retime())
+        port.on_change(self._retime)
 
     @property
     def busy(self) -> bool:
         """Whether a call is in progress."""
-        return self._busy is not None
+        return self._run is not None
 
-    def run(self, call: CallProgram, label: str) -> simpy.Event:
-        """Begin ``call`` now; the event's value is its :class:`CallResult`."""
-        if self._busy is not None:
-            raise SimulationError(f"{self.name} was given '{label}' while it runs '{self._busy.label}'")
-        times, alone = self._prepare(call)
-        self._busy = _CallRun(self, call, times, alone, label)
-        self._busy.begin()
-        return self._busy.done
+    def run(self, call: CallProgram, label: str, then: Callable[[CallResult], None]) -> None:
+        """Begin ``call`` now; ``then`` is told its :class:`CallResult` when it is over."""
+        if self._run is not None:
+            raise SimulationError(f"{self.name} was given '{label}' while it runs '{self._label}'")
+        self._call, self._label, self._then = call, label, then
+        self._start = now = self._now()
+        plan = self._plan(call)
+        self._run = PlannedRun(self, call, plan) if plan is not None else TiledRun(self, call, self.times(call))
+        self.observer.call_started(self.name, label, now)
+        self._wait(self.port.latency if call.bytes else 0)  # of the first line
+
+    def fetch(self, parts: TransferList, pace: float | None = None) -> None:
+        """Start the next flow of the call in progress."""
+        rising = self._rising if pace is not None else None
+        flow = self.port.start(parts, pace=pace, rising=rising, then=self._arrived)
+        if not flow.ended:
+            self.flow = flow
 
     def estimate(self, call: CallProgram) -> Ps:
         """How long ``call`` takes with the channel to itself."""
-        times, alone = self._prepare(call)
-        return alone.real + (self.port.latency if times.bytes.any() else 0)
+        plan = self._plan(call)
+        if plan is not None:
+            alone = plan.alone(plan.sizes(call.at), self.port.rate_alone)
+        else:
+            alone = self.alone(call, self.times(call)).real
+        return alone + (self.port.latency if call.bytes else 0)
 
-    def _prepare(self, call: CallProgram) -> tuple[CallTimes, Alone]:
+    def times(self, call: CallProgram) -> CallTimes:
         """Item times of a call, kept for calls that come again (prefill chunks)."""
-        key = (id(call), self.clock.hz)
-        kept = self._times.get(key)
-        if kept is not None and kept[0] is call:
-            self._times.move_to_end(key)
-            return kept[1], kept[2]
-        times = CallTimes.of(call, self.clock.hz, self.spec.scratchpad, self.spec.op_overhead, self.spec.layer_sync)
-        alone = Alone(times, self.port.rate_alone)
-        self._times[key] = (call, times, alone)
-        if len(self._times) > _KEPT:
-            self._times.popitem(last=False)
-        return times, alone
+        return self._prepared(call)[1]
 
-    def ended(self, run: _CallRun) -> None:
-        """The call in progress is over."""
-        self._busy = None
-        now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
-        call = run.call
-        counters = CallCounters(
-            self.clock.cycles_to_ps(call.mac_cycles), call.macs, call.issued, len(call.ops), call.moved()
-        )
-        self.observer.call_ended(self.name, run.label, now, counters)
-        run.done.succeed(self._explain(run, now))
+    def alone(self, call: CallProgram, times: CallTimes) -> Alone:
+        """What the call would take with the channel to itself."""
+        _, kept, alone = self._prepared(call)
+        return alone if kept is times else Alone(times, self.port.rate_alone)
 
-    def _explain(self, run: _CallRun, now: Ps) -> CallResult:
-        total = now - run.start
-        latency = self.port.latency if run.times.bytes.any() else 0
-        alone = total
-        if run.contended:
-            alone = min(total, latency + run.alone.real)
-        unlimited = min(alone, latency + run.alone.unlimited)
-        dispatch = min(run.times.overhead, unlimited)
-        compute = min(int(run.times.compute.sum()), unlimited) - dispatch
-        return CallResult(
-            run.start, now, compute, dispatch, unlimited - compute - dispatch, alone - unlimited, total - alone
-        )
+    def _prepared(self, call: CallProgram) -> tuple[CallProgram, CallTimes, Alone]:
+        kept = self._times.get(id(call))
+        if kept is None or kept[0] is not call:
+            t = self._timing
+            times = CallTimes.of(call.items, t.hz, t.scratchpad, t.op_overhead, t.layer_sync)
+            kept = self._times[id(call)] = call, times, Alone(times, self.port.rate_alone)
+            if len(self._times) > _KEPT:
+                self._times.popitem(last=False)
+        return kept
 
+    def _plan(self, call: CallProgram) -> Plan | None:
+        """The plan that holds for the position of ``call``; None if there is none, or if nothing is to be merged."""
+        if self.merge == "off" or self._stalling.get(id(call)) is call:
+            return None
+        kv, tokens, batch = call.position
+        key = (id(call.layout), tokens, batch)
+        found = self._plans.get(key)
+        if found is not None and found[1].low <= kv <= found[1].high:
+            return found[1]
+        plan = plan_for(call, self._timing)
+        if plan is not None:
+            self._plans[key] = call.layout, plan
+        else:
+            self._stalling[id(call)] = call
+            if len(self._stalling) > _KEPT:
+                self._stalling.popitem(last=False)
+        return plan
 
-class _CallRun:
-    """A call in progress: which item comes next, and ``C`` of those before it."""
+    def _timed(self) -> Timing:
+        s = self.spec
+        return Timing(self.clock.hz, s.scratchpad, s.op_overhead, s.layer_sync, self.port.rate_max)
 
-    __slots__ = ("_computed", "_next", "_stop", "alone", "call", "contended", "core", "done", "label", "start", "times")
+    def _retime(self) -> None:
+        """The clock or the port's highest rate is another from now on."""
+        run, flow = self._run, self.flow
+        before = self._prepared(self._call)[1] if run is not None else None
+        self._timing = self._timed()
+        self._times.clear()
+        self._plans.clear()
+        self._stalling.clear()
+        if run is not None and before is not None:
+            self._run = run.retimed(self._now(), before, self.times(self._call))
+            if flow is None:
+                self._wait(0)
 
-    def __init__(self, core: BpuCore, call: CallProgram, times: CallTimes, alone: Alone, label: str) -> None:
-        self.core, self.call, self.times, self.alone, self.label = core, call, times, alone, label
-        self.done = simpy.Event(core.env)
-        self.start: Ps = core.env.now  # type: ignore[assignment]  # integer by construction
-        self.contended = False
-        self._next = 0
-        self._stop = 0
-        self._computed = np.zeros(len(times.bytes), dtype=np.int64)
-
-    def begin(self) -> None:
-        """Tell the observer, and let the first line's latency pass."""
-        self.core.observer.call_started(self.core.name, self.label, self.start)
-        self._wait(self.core.port.latency if self.times.bytes.any() else 0)
+    def _now(self) -> Ps:
+        return self.env.now  # type: ignore[return-value]  # integer by construction
 
     def _wait(self, duration: Ps) -> None:
-        timer = self.core.env.timeout(duration)
+        self._timer = timer = self.env.timeout(duration)
         timer.callbacks.append(self._go)
 
-    def _go(self, _event: simpy.Event | None = None) -> None:
-        """Start the next flow, or wait for what it depends on, or end."""
-        times, i = self.times, self._next
-        now: Ps = self.core.env.now  # type: ignore[assignment]
-        if i == len(times.bytes):
-            left = int(self._computed[-1]) - now if i else 0
-            if left > 0:
-                self._wait(left)
-            else:
-                self.core.ended(self)
-            return
-        dep = int(times.depends[i])
-        if dep >= 0 and self._computed[dep] > now:
-            self._wait(int(self._computed[dep]) - now)
-            return
-        port = self.core.port
-        self._stop = i + run_length(times, i, self._computed, now, port.rate_max)
-        port.start(self.call.items(i, self._stop), then=self._arrived)
+    def _go(self, timer: simpy.Event) -> None:
+        if timer is self._timer:
+            self._timer = None
+            self._next()
 
     def _arrived(self, flow: Flow) -> None:
-        i, j, times = self._next, self._stop, self.times
-        before: Ps = int(self._computed[i - 1]) if i else 0
-        history = flow.history
-        self.contended = self.contended or any(
-            row[2] < row[3] and row[0] < after[0] for row, after in pairwise(history)
+        self.flow = None
+        run = self._run
+        assert run is not None
+        run.arrived(flow)
+        self._next()
+
+    def _rising(self) -> None:
+        if self._run is not None:
+            self._run.caught_up(self._now())
+
+    def _next(self) -> None:
+        run, now = self._run, self._now()
+        assert run is not None
+        wait = run.go(now)
+        if wait is None:
+            self._end(run, now)
+        elif wait:
+            self._wait(wait)
+
+    def _end(self, run: CallRun, now: Ps) -> None:
+        self._run = None
+        call = self._call
+        self.observer.call_ended(
+            self.name,
+            self._label,
+            now,
+            CallCounters(self.clock.cycles_to_ps(call.mac_cycles), call.macs, call.issued, len(call.ops), call.moved()),
         )
-        self._computed[i:j] = computed(times, i, j, history, before)
-        self._next = j
-        self._go()
+        self._then(self._explain(run, now))
+
+    def _explain(self, run: CallRun, now: Ps) -> CallResult:
+        call, total = self._call, now - self._start
+        latency = self.port.latency if call.bytes else 0
+        real, unlimited = run.alone()
+        alone = min(total, latency + real) if run.contended else total
+        unlimited = min(alone, latency + unlimited)
+        overhead = len(call.ops) * self.spec.op_overhead + call.layout.layers * self.spec.layer_sync
+        dispatch = min(overhead, unlimited)
+        compute = min(self.clock.cycles_to_ps(call.cycles) + overhead, unlimited) - dispatch
+        return CallResult(
+            self._start, now, compute, dispatch, unlimited - compute - dispatch, alone - unlimited, total - alone
+        )

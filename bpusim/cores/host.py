@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 import simpy
@@ -30,9 +31,10 @@ class HostTraffic:
         return sum(self.moved.values())
 
     @property
-    def written(self) -> int:
-        """Those that are written."""
-        return sum(n for (_, write), n in self.moved.items() if write)
+    def mix(self) -> float:
+        """Part of them that is written."""
+        total = self.bytes
+        return round(sum(n for (_, write), n in self.moved.items() if write) / total, 2) if total else 0.0
 
     def __iter__(self) -> Iterator[Transfer]:
         for (kind, write), n in self.moved.items():
@@ -49,6 +51,8 @@ class HostCluster:
         self.observer = observer
         self._free = spec.cores
         self._line: deque[simpy.Event] = deque()
+        self._aside: list[Ps] = []
+        self._watched = False
 
     def work(self, duration: Ps, traffic: HostTraffic | None = None) -> Generator[simpy.Event, Any, Ps]:
         """Occupy one core for ``duration``, or until ``traffic`` has moved if that takes longer (a roofline).
@@ -58,11 +62,10 @@ class HostCluster:
         if duration <= 0 and (traffic is None or not traffic.bytes):
             return 0
         queued: Ps = 0
-        if self._free:
-            self._free -= 1
-        else:
+        if not self._take():
             turn = simpy.Event(self.env)
             self._line.append(turn)
+            self._watch()
             begin = self.env.now
             yield turn
             queued = self.env.now - begin  # type: ignore[assignment]  # integer by construction
@@ -70,14 +73,49 @@ class HostCluster:
         if duration > 0:
             yield self.env.timeout(duration)
         if flow is not None and traffic is not None:
-            if not flow.done.processed:
+            if not flow.ended:
                 yield flow.done
             self.observer.moved(self.port.name, traffic.moved, self.env.now)  # type: ignore[arg-type]  # integer time
+        self._give()
+        return queued
+
+    def aside(self, duration: Ps) -> Ps | simpy.Event:
+        """Work that nobody waits for yet, on a core of its own: when it will be done, or, if it has to wait in line, an
+        event. While nobody else wants the core it costs no event."""
+        if not self._take():
+            return self.env.process(self.work(duration))
+        end: Ps = self.env.now + duration  # type: ignore[assignment]  # integer by construction
+        heappush(self._aside, end)
+        return end
+
+    def _take(self) -> bool:
+        """A core, if one is free."""
+        while self._aside and self._aside[0] <= self.env.now:
+            heappop(self._aside)
+            self._free += 1
+        if not self._free:
+            return False
+        self._free -= 1
+        return True
+
+    def _give(self) -> None:
         if self._line:
             self._line.popleft().succeed()
         else:
             self._free += 1
-        return queued
+
+    def _watch(self) -> None:
+        """Somebody is in line: see to the next core that work set aside gives back."""
+        if self._aside and self._line and not self._watched:
+            self._watched = True
+            self.env.timeout(self._aside[0] - self.env.now).callbacks.append(self._back)
+
+    def _back(self, _timer: simpy.Event) -> None:
+        self._watched = False
+        if self._aside and self._aside[0] <= self.env.now:
+            heappop(self._aside)
+            self._give()
+        self._watch()
 
     def fallback_ps(self, work: CpuWork) -> Ps:
         """CPU time of a fallback op: entry into the kernel and cycles per element by class."""

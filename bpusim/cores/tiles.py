@@ -1,6 +1,6 @@
 """The tile recursion of a BPU core: when each DMA item may start, arrives, and is computed.
 
-Items come in DMA order (:class:`bpusim.trace.CallProgram`). Item ``i`` starts when item ``i - 1`` has arrived and its
+Items come in DMA order (:class:`bpusim.trace.CallItems`). Item ``i`` starts when item ``i - 1`` has arrived and its
 *dependency* is computed: for a read, the tile whose bytes make room in the scratchpad (a tile is fetched when there is
 room for all of it); for a write, the op that produces it. A tile is computed from ``C_i = max(C_{i-1}, D_i) + c_i``.
 
@@ -12,17 +12,17 @@ arrival of each item is read off the flow's rate history afterwards. This is exa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bpusim.errors import SimulationError
-from bpusim.trace import CallProgram
+from bpusim.ports import History
+from bpusim.trace import CallItems
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["Alone", "CallTimes", "computed", "run_length"]
+__all__ = ["Alone", "CallTimes", "arrivals", "computed", "room", "run_length"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -41,25 +41,34 @@ class CallTimes:
     """Index of the item whose computing must be over before this one starts, -1 for none."""
     producer: Ints
     """The same with an unlimited scratchpad: only writes wait."""
-    overhead: Ps
-    """Part of the compute time that is op overhead and layer synchronisation."""
+    rows: tuple[list[int], list[bool], list[int], list[int]]
+    """Bytes, writes, compute and dependencies as lists: for loops in Python."""
+    largest: int
+    """Bytes of the largest item."""
 
     @classmethod
-    def of(cls, call: CallProgram, hz: int, scratchpad: int, op_overhead: Ps, layer_sync: Ps) -> CallTimes:
+    def of(cls, call: CallItems, hz: int, scratchpad: int, op_overhead: Ps, layer_sync: Ps) -> CallTimes:
         """Raises :class:`SimulationError` for a tile larger than the scratchpad."""
         compute = np.rint(call.cycles * (PS_PER_S / hz)).astype(np.int64)
         extra = call.first * op_overhead + call.layer_end * layer_sync
-        read = np.cumsum(np.where(call.is_write, 0, call.bytes))
-        free = np.searchsorted(read, read - scratchpad, side="left")
-        depends = np.where(call.is_write, call.producer, np.where(read > scratchpad, free, -1))
-        stuck = np.flatnonzero(~call.is_write & (depends == np.arange(len(read))) & (call.bytes > scratchpad))
+        depends = room(call.bytes, call.is_write, call.producer, scratchpad)
+        stuck = np.flatnonzero(~call.is_write & (call.bytes > scratchpad))
         if len(stuck):
             op = call.ops[int(call.op[stuck[0]])]
             raise SimulationError(
                 f"a tile of op '{op.id}', {int(call.bytes[stuck[0]])} B, exceeds the scratchpad of {scratchpad} B",
                 do="compile the model for this scratchpad",
             )
-        return cls(call.bytes, call.is_write, compute + extra, depends, call.producer, int(extra.sum()))
+        rows = (call.bytes.tolist(), call.is_write.tolist(), (compute + extra).tolist(), depends.tolist())
+        largest = int(call.bytes.max(initial=0))
+        return cls(call.bytes, call.is_write, compute + extra, depends, call.producer, rows, largest)
+
+
+def room(size: Ints, is_write: NDArray[np.bool_], producer: Ints, scratchpad: int) -> Ints:
+    """For each item the one that must be computed before it starts, -1 for none."""
+    read = np.cumsum(np.where(is_write, 0, size))
+    free = np.searchsorted(read, read - scratchpad, side="left")
+    return np.where(is_write, producer, np.where(read > scratchpad, free, -1))
 
 
 def run_length(times: CallTimes, first: int, done: Ints, now: Ps, rate: float) -> int:
@@ -81,14 +90,7 @@ def run_length(times: CallTimes, first: int, done: Ints, now: Ps, rate: float) -
 
 
 def _scalar_run(times: CallTimes, first: int, stop: int, done: Ints, now: Ps, before: float, ps_per_byte: float) -> int:
-    part = slice(first, stop)
-    rows = zip(
-        times.bytes[part].tolist(),
-        times.is_write[part].tolist(),
-        times.compute[part].tolist(),
-        times.depends[part].tolist(),
-        strict=True,
-    )
+    rows = zip(*(column[first:stop] for column in times.rows), strict=True)
     at, c = 0.0, before
     ahead: list[float] = []
     for n, (size, is_write, compute, dep) in enumerate(rows):
@@ -129,43 +131,33 @@ def _vector_run(
     return n, end, c
 
 
-def computed(
-    times: CallTimes, first: int, stop: int, history: Sequence[tuple[Ps, float, float, float]], before: Ps
-) -> Ints | list[Ps]:
-    """``C`` of the items of a finished flow, from its rate history (whose last row is its end) and ``C`` before it."""
+def computed(times: CallTimes, first: int, stop: int, history: History, before: Ps, known: int = 0) -> Ints | list[Ps]:
+    """``C`` of items that a flow brought, from its history so far (whose last row is its end, or now) and ``C`` before.
+
+    The flow began with item ``first``. ``known``: so many of its items are computed already and left out.
+    """
     end = history[-1][0]
-    if stop - first == 1:
+    if stop - first == 1 and not known and history[-1][1] <= times.bytes[first]:
         return [before if times.is_write[first] else max(before, end) + int(times.compute[first])]
-    part = slice(first, stop)
-    if stop - first <= _SCALAR and len(history) == 2:
-        start, _, rate, _ = history[0]
-        moved, out = 0, []
-        for size, is_write, compute in zip(
-            times.bytes[part].tolist(), times.is_write[part].tolist(), times.compute[part].tolist(), strict=True
-        ):
-            moved += size
-            if not is_write:
-                before = max(before, min(start + round(moved * PS_PER_S / rate), end)) + compute
-            out.append(before)
-        return out
-    arrived = _arrivals(times, first, stop, history)
+    part = slice(first + known, stop)
+    arrived = arrivals(np.cumsum(times.bytes[first:stop]), history)[known:]
     work = np.cumsum(times.compute[part])
     latest = np.where(times.is_write[part], _NEVER, arrived - (work - times.compute[part]))
     result: Ints = work + np.maximum(np.maximum.accumulate(latest), before)
     return result
 
 
-def _arrivals(times: CallTimes, first: int, stop: int, history: Sequence[tuple[Ps, float, float, float]]) -> Ints:
-    """When each item had arrived: bytes looked up in the history."""
+def arrivals(size: Ints, history: History) -> Ints:
+    """When so many bytes of a flow had arrived, looked up in its history; ``size`` rises."""
     rows = np.array([h[:3] for h in history])
     start, by_then, rate = rows[:, 0], rows[:, 1], rows[:, 2]
-    size = np.cumsum(times.bytes[first:stop])
     at = np.clip(np.searchsorted(by_then, size, side="left") - 1, 0, len(rows) - 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         after = np.where(size > by_then[at], (size - by_then[at]) * PS_PER_S / rate[at], 0.0)
     base: Ints = start.astype(np.int64)[at]
     out: Ints = np.minimum(base + np.rint(after).astype(np.int64), history[-1][0])
-    out[-1] = history[-1][0]
+    if len(out) and size[-1] >= history[-1][1]:
+        out[-1] = history[-1][0]
     return out
 
 

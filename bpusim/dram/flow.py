@@ -3,146 +3,37 @@
 What readers get alone, together, and beside others is a matter of :mod:`bpusim.dram.behaviour`, a table fitted to the
 bank model; who gets how much of too little, of :class:`bpusim.dram.arbitration.Rules`. Open-loop masters go first.
 
-One live timer serves the whole channel, set for the flow that ends next or the next edge of a burst. A timer that a
-change made stale is left in the queue and ignored when it fires: SimPy cannot take an event back, and a check is
-cheaper than a heap.
+One timer serves the whole channel, set for the flow that ends next or the next edge of a burst. Where that moves to a
+later time, the timer stays and sets itself anew when it goes off; where to an earlier one, a second goes before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import insort
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from math import ceil, inf
+from itertools import product
+from math import inf, prod
+from operator import attrgetter
 
 import simpy
 
 from bpusim.dram.arbitration import PROPORTIONAL, Ask, Rules, meeting, settle
 from bpusim.dram.background import Background
 from bpusim.dram.behaviour import Behaviour
-from bpusim.dram.ending import Ending
-from bpusim.dram.port import MasterPort
+from bpusim.dram.transmission import FlowPort, Transmission
 from bpusim.hardware import MasterSpec
-from bpusim.ports import Flow, Observer, TransferList
+from bpusim.ports import Observer
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["FlowChannel", "FlowPort", "Transmission"]
+__all__ = ["FlowChannel"]
 
 _ROUNDS = 4
+_PACED, _SETTLED = 4, 20
+"""So many flows may be paced, each asking or not; rounds to find how often each asks."""
+_key = attrgetter("key")
 _KEPT = 4096
 """So many mixes of flows are remembered with their rates."""
-
-
-class Transmission(Ending):
-    """A transfer under way on a :class:`FlowChannel`: a :class:`bpusim.ports.Flow`."""
-
-    __slots__ = ("_channel", "_history", "_rate", "_served", "_since", "bytes", "limit", "port", "written")
-
-    def __init__(
-        self,
-        channel: FlowChannel,
-        port: FlowPort,
-        parts: TransferList,
-        limit: float | None,
-        then: Callable[[Flow], None] | None,
-    ) -> None:
-        self._channel = channel
-        self.port = port
-        self.bytes = parts.bytes
-        self.written = round(parts.written / self.bytes, 2) if self.bytes else 0.0
-        super().__init__(channel.env, then)
-        self.limit = limit
-        self._rate = 0.0
-        self._served = 0.0
-        self._since: Ps = channel.env.now  # type: ignore[assignment]  # SimPy types time as float; ours is integer
-        self._history: list[tuple[Ps, float, float, float]] = []
-
-    @property
-    def history(self) -> Sequence[tuple[Ps, float, float, float]]:
-        """(from time, bytes by then, B/s from then on, B/s if alone); the last row is the end once it is done."""
-        return self._history
-
-    @property
-    def alone(self) -> float:
-        """B/s it would get with the channel to itself."""
-        rate = self.port.rate_alone
-        return rate if self.limit is None else min(rate, self.limit)
-
-    def set_limit(self, bytes_per_s: float | None) -> None:
-        """Cap the rate from now on; None lifts the cap."""
-        if bytes_per_s is not None and bytes_per_s < 0:
-            raise ValueError(f"a limit of {bytes_per_s} B/s")
-        self.limit = bytes_per_s
-        if not self.ended:
-            self._channel.reshare()
-
-    def served(self, at: Ps) -> float:
-        """Bytes arrived by ``at``."""
-        if self.ended and at >= self._since:
-            return float(self.bytes)
-        for start, by_then, rate, _ in reversed(self._history):
-            if at >= start:
-                return min(by_then + rate * (at - start) / PS_PER_S, float(self.bytes))
-        return 0.0
-
-    @property
-    def progress(self) -> float:
-        """Bytes accounted so far."""
-        return self._served
-
-    def advance(self, now: Ps) -> None:
-        """Account the bytes up to ``now`` at the present rate."""
-        if now > self._since:
-            self._served = min(self._served + self._rate * (now - self._since) / PS_PER_S, float(self.bytes))
-            self._since = now
-
-    def take(self, rate: float, now: Ps) -> None:
-        """Go on at ``rate`` from ``now``."""
-        if not self._history or (rate, self.alone) != self._history[-1][2:]:
-            self._rate = rate
-            self._history.append((now, self._served, rate, self.alone))
-
-    def end(self) -> Ps | None:
-        """When the last byte arrives at the present rate; None if it stands still."""
-        left = self.bytes - self._served
-        if left <= 0:
-            return self._since
-        return self._since + ceil(left * PS_PER_S / self._rate) if self._rate > 0 else None
-
-    def finish(self, now: Ps) -> None:
-        """The last byte has arrived."""
-        self._served, self._since = float(self.bytes), now
-        self._history.append((now, float(self.bytes), 0.0, self.alone))
-        self._end()
-
-
-class FlowPort(MasterPort):
-    """A master's port into a :class:`FlowChannel`: a :class:`bpusim.ports.Port`.
-
-    Flows of one port at the same time (two CPU cores) have a window each and share the port's limit evenly.
-    """
-
-    __slots__ = ("channel", "latency_alone", "rate_alone", "rate_max")
-
-    def __init__(self, channel: FlowChannel, name: str, window: int, path: Ps, limit: float) -> None:
-        super().__init__(name, window, path, limit, channel.rules, channel.behaviour)
-        self.channel = channel
-        self.rate_alone = self.asked(1, (0.0, 0.0))
-        self.rate_max = self.rate_alone
-        full = self.rate_alone < self.limit  # a window that is kept full: Little's law
-        self.latency_alone = max(window * PS_PER_S / self.rate_alone if full else 0.0, float(self.latency))
-
-    def asked(self, flows: int, others: tuple[float, float]) -> float:
-        """B/s that so many flows of the port take while ``others`` take B/s and have bytes in flight."""
-        each = self.channel.behaviour.alone(self.window, self.path, self.limit, others)
-        return min(flows * each, max(self.limit, each)) if flows > 1 else each
-
-    def start(
-        self, parts: TransferList, *, limit: float | None = None, then: Callable[[Flow], None] | None = None
-    ) -> Transmission:
-        """Begin to move ``parts`` in order and call ``then`` at the end; nothing to move is done at once."""
-        flow = Transmission(self.channel, self, parts, limit, then)
-        self.channel.add(flow)
-        return flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +43,14 @@ class _Shares:
     rates: tuple[float, ...]
     latencies: tuple[float, ...]
     background: tuple[float, ...]
+
+    def spread(self, silent: Collection[int], count: int) -> tuple[list[float], list[float]]:
+        """(rates, latencies) of ``count`` flows of which some are silent and not in the mix."""
+        rates, latencies = iter(self.rates), iter(self.latencies)
+        return (
+            [0.0 if i in silent else next(rates) for i in range(count)],
+            [0.0 if i in silent else next(latencies) for i in range(count)],
+        )
 
 
 class FlowChannel:
@@ -170,9 +69,10 @@ class FlowChannel:
         self.rules = rules
         self._observer = observer
         self._flows: list[Transmission] = []
-        self._moved: dict[str, int] = {}
-        self._waited: dict[str, float] = {}
-        self._timer: simpy.Event | None = None
+        self._kinds: dict[object, int] = {}
+        self._ports: list[FlowPort] = []
+        self._armed: list[Ps] = []
+        self._first: Ps | None = None
         self._ending = False
         self._known: dict[object, _Shares] = {}
         self._shares = _Shares((), (), ())
@@ -187,22 +87,61 @@ class FlowChannel:
 
     def port(self, name: str, window: int, path: Ps, limit: float) -> FlowPort:
         """A port with ``window`` bytes outstanding over a ``path`` of its own to the channel, at most ``limit`` B/s."""
-        return FlowPort(self, name, window, path, limit)
+        alike = (window, path, self.rules.limit(name, limit), self.rules.weight(name), self.rules.rank(name))
+        port = FlowPort(self, name, window, path, limit, self._kind(alike))
+        self._ports.append(port)
+        return port
+
+    def _kind(self, alike: object) -> int:
+        return self._kinds.setdefault(alike, len(self._kinds))
 
     def add(self, flow: Transmission) -> None:
         """Take in a new flow."""
         if flow.bytes <= 0:
             flow.finish(self._now())
             return
-        self._flows.append(flow)
+        self._advance(self._now())
+        for mate in self._flows:
+            if mate.port is flow.port:
+                self._alone_in_kind(flow)
+                break
+        insort(self._flows, flow, key=_key)
+        self.reshare()
+
+    def _alone_in_kind(self, flow: Transmission) -> None:
+        """Two flows of one port share it: it is like no other port any more."""
+        port, own = flow.port, self._kind(flow.port.name)
+        if port.kind != own:
+            port.kind = own
+            for f in (*self._flows, flow):
+                f.rated()
+            self._flows.sort(key=_key)
+
+    def changed(self, flow: Transmission) -> None:
+        """A flow has another limit."""
+        self._advance(self._now())
+        flow.rated()
+        self._flows.sort(key=_key)
+        self.reshare()
+
+    def rerated(self, port: FlowPort) -> None:
+        """A port runs at another rate: it is like no other port any more, and no mix is what it was."""
+        self._advance(self._now())
+        port.kind = self._kind((port.name, port.limit))
+        self._known.clear()
+        for f in self._flows:
+            f.rated()
+        self._flows.sort(key=_key)
         self.reshare()
 
     def moved(self) -> dict[str, int]:
         """Bytes moved so far by master, those of flows under way included (rounded down)."""
         self._advance(self._now())
-        out = dict(self._moved)
-        for f in self._flows:
-            out[f.port.name] = out.get(f.port.name, 0) + int(f.served(self._now()))
+        out: dict[str, int] = {}
+        for p in self._ports:
+            under_way = [int(f.progress) for f in self._flows if f.port is p]
+            if p.moved or under_way:
+                out[p.name] = out.get(p.name, 0) + p.moved + sum(under_way)
         for b in self._background:
             out[b.name] = int(b.moved)
         return out
@@ -214,22 +153,24 @@ class FlowChannel:
 
     def latency(self) -> dict[str, float]:
         """Mean latency of each master's lines in ps, its own path included, as its share of the channel implies it."""
-        self._advance(self._now())
-        moved = self.moved()
-        return {name: waited / moved[name] for name, waited in self._waited.items() if moved.get(name)}
+        moved, waited = self.moved(), dict.fromkeys((p.name for p in self._ports), 0.0)
+        for p in self._ports:
+            waited[p.name] += p.waited + sum(f.waited_by_now() for f in self._flows if f.port is p)
+        return {name: total / moved[name] for name, total in waited.items() if total and moved.get(name)}
 
     def _now(self) -> Ps:
         return self.env.now  # type: ignore[return-value]  # integer by construction
 
     def _advance(self, now: Ps) -> None:
         """Account what went on since the last change: all rates were constant, but for bursts while nobody watched."""
-        for f, latency in zip(self._flows, self._shares.latencies, strict=False):
-            before = f.progress
-            f.advance(now)
-            self._waited[f.port.name] = self._waited.get(f.port.name, 0.0) + (f.progress - before) * latency
-        if self._background and now > self._since:
-            self._advance_background(now)
-        self._since = now
+        duration = now - self._since
+        if duration > 0:
+            for f in self._flows:
+                progress = f.progress + f.rate * duration / PS_PER_S
+                f.progress = progress if progress < f.bytes else float(f.bytes)
+            if self._background:
+                self._advance_background(now)
+            self._since = now
 
     def _advance_background(self, now: Ps) -> None:
         at = self._since
@@ -252,25 +193,35 @@ class FlowChannel:
         """Work out all rates anew and set the timer for the next end (later, while flows are being ended)."""
         if self._ending:
             return
-        now = self._now()
-        flows = self._flows
+        now, flows = self._now(), self._flows
         self._advance(now)
         self._shares = shares = self._shares_of(flows)
         first: Ps | None = None
-        for f, rate in zip(flows, shares.rates, strict=True):
-            f.take(rate, now)
-            end = f.end()
-            if end is not None and (first is None or end < first):
-                first = end
+        risen = None
+        for f, rate, latency in zip(flows, shares.rates, shares.latencies, strict=True):
+            if rate != f.rate or f.fresh:
+                if f.rising is not None and f.slowed and 0 < f.rate < rate:
+                    risen = f.rising
+                f.take(rate, latency, now)
+            due = f.due
+            if due is not None and (first is None or due < first):
+                first = due
         if self._observer.wants_rates:
             self._tell(now)
-        self._timer = None
-        if flows and (first is not None or self._helped(flows)):
+        if self._background and flows and (first is not None or self._helped(flows)):
             first = min([e for e in (first, *self._edges(now)) if e is not None], default=None)
-        if first is not None:
+        self._first = first
+        self._arm(now)
+        if risen is not None:
+            risen()
+
+    def _arm(self, now: Ps) -> None:
+        """A timer for what comes first, unless one goes off before: it will see to it."""
+        first, armed = self._first, self._armed
+        if first is not None and (not armed or first < armed[-1]):
+            armed.append(first)
             timer = self.env.timeout(first - now)
             timer.callbacks.append(self._expired)
-            self._timer = timer
 
     def _helped(self, flows: Sequence[Transmission]) -> bool:
         """Whether flows that stand still would move with all bursts over."""
@@ -293,7 +244,49 @@ class FlowChannel:
             return _Shares((), (), ())
         if len(flows) == 1 and not self._background:
             return _Shares((flows[0].alone,), (flows[0].port.latency_alone,), ())
-        key = tuple((f.port.name, f.limit, f.written) for f in flows), self._on
+        paced = [i for i, f in enumerate(flows) if f.pace is not None and f.pace < f.asked]
+        return self._averaged(flows, paced) if paced else self._mix(flows)
+
+    def _averaged(self, flows: Sequence[Transmission], paced: Sequence[int]) -> _Shares:
+        """Paced flows ask for part of the time, each by itself: the mean over who asks."""
+        paced = paced[:_PACED]
+        parts = [min(1.0, flows[i].alone / flows[i].asked) for i in paced]
+        mixes = []
+        for asking in product((False, True), repeat=len(paced)):
+            silent = {i for i, asks in zip(paced, asking, strict=True) if not asks}
+            mixes.append((asking, silent, self._mix([f for i, f in enumerate(flows) if i not in silent])))
+        rates = [shares.spread(silent, len(flows)) for _, silent, shares in mixes]
+        for _ in range(_SETTLED):
+            before = parts
+            parts = []
+            for k, i in enumerate(paced):
+                while_asking = sum(
+                    r[0][i]
+                    * prod(p if a else 1 - p for j, (p, a) in enumerate(zip(before, asking, strict=True)) if j != k)
+                    for (asking, _, _), r in zip(mixes, rates, strict=True)
+                    if asking[k]
+                )
+                parts.append(min(1.0, flows[i].alone / while_asking) if while_asking else 1.0)
+            if all(abs(a - b) < 1e-9 for a, b in zip(parts, before, strict=True)):
+                break
+        weights = [prod(p if a else 1 - p for p, a in zip(parts, asking, strict=True)) for asking, _, _ in mixes]
+        mean = [sum(w * r[0][i] for w, r in zip(weights, rates, strict=True)) for i in range(len(flows))]
+        late = [sum(w * r[1][i] for w, r in zip(weights, rates, strict=True)) for i in range(len(flows))]
+        for i, part in zip(paced, parts, strict=True):
+            if part < 1.0:
+                mean[i] = flows[i].alone
+            late[i] = rates[-1][1][i]
+        background = [
+            sum(w * shares.background[b] for w, (_, _, shares) in zip(weights, mixes, strict=True))
+            for b in range(len(self._background))
+        ]
+        return _Shares(tuple(mean), tuple(late), tuple(background))
+
+    def _mix(self, flows: Sequence[Transmission]) -> _Shares:
+        """Rates of flows that all ask, worked out once for each mix."""
+        key: object = tuple([f.key for f in flows])
+        if self._background:
+            key = key, self._on
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= _KEPT:
@@ -310,7 +303,7 @@ class FlowChannel:
         closed = [b for b, on in zip(self._background, self._on, strict=True) if on and not b.open_loop]
         ports = [g[0].port for g in groups.values()] + [self._closed[b.name] for b in closed]
         counts = [len(g) for g in groups.values()] + [1] * len(closed)
-        caps = [sum(f.alone for f in g) for g in groups.values()] + [inf] * len(closed)
+        caps = [sum(f.asked for f in g) for g in groups.values()] + [inf] * len(closed)
         wanted = sum(b.spec.rate for b in first)
         windows = [float(n * p.window) for n, p in zip(counts, ports, strict=True)]
 
@@ -342,27 +335,30 @@ class FlowChannel:
         rates: dict[int, float] = {}
         latencies: dict[int, float] = {}
         for group, ask, rate in zip(groups.values(), asks, given, strict=False):
-            alone = sum(f.alone for f in group)
+            alone = sum(f.asked for f in group)
             wait = ask.window * PS_PER_S / rate if 0 < rate < group[0].port.limit else 0.0
             for f in group:
-                rates[id(f)] = rate * f.alone / alone if alone else 0.0
+                rates[id(f)] = rate * f.asked / alone if alone else 0.0
                 latencies[id(f)] = max(wait, float(ask.latency))
         of_closed = dict(zip((b.name for b in closed), given[len(groups) :], strict=True))
         background = tuple(of_closed.get(b.name, part * b.spec.rate if b in first else 0.0) for b in self._background)
         return _Shares(tuple(rates[id(f)] for f in flows), tuple(latencies[id(f)] for f in flows), background)
 
-    def _expired(self, timer: simpy.Event) -> None:
-        if timer is not self._timer:
+    def _expired(self, _timer: simpy.Event) -> None:
+        now = self._armed.pop()
+        first = self._first
+        if first is None or now < first:  # it has moved to a later time
+            self._arm(now)
             return
-        now = self._now()
         self._advance(now)
-        ended = [f for f in self._flows if (end := f.end()) is not None and end <= now]
-        self._flows = [f for f in self._flows if f not in ended]
+        soon = now + 1  # a picosecond apart is rounding
+        ended = [f for f in self._flows if f.due is not None and f.due <= soon]
         # NOTE: masters start their next flows inside ``finish``; rates are shared out once, after them.
         self._ending = True
         try:
             for f in ended:
-                self._moved[f.port.name] = self._moved.get(f.port.name, 0) + f.bytes
+                self._flows.remove(f)
+            for f in ended:
                 f.finish(now)
         finally:
             self._ending = False

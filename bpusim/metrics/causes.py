@@ -27,28 +27,37 @@ in it. ``contention``: for other masters of the channel. ``dispatch``: submittin
 to core in a pipeline split. ``queueing``: for a busy core or CPU. ``camera``: stages outside the machine."""
 
 
+_NONE = dict.fromkeys(CAUSES, 0)
+
+
 class Ledger:
     """Time by cause, in picoseconds, of one thing that takes time."""
 
-    __slots__ = ("spent",)
+    __slots__ = ("_spent",)
 
     def __init__(self) -> None:
-        self.spent: dict[str, Ps] = dict.fromkeys(CAUSES, 0)
+        self._spent: dict[str, Ps] = {}
+
+    @property
+    def spent(self) -> dict[str, Ps]:
+        """Time of every cause, none left out."""
+        return {cause: self._spent.get(cause, 0) for cause in CAUSES}
 
     def add(self, cause: str, duration: Ps) -> None:
         """Charge ``duration`` to ``cause``; a negative one is a defect of the caller."""
         if duration < 0:
             raise ValueError(f"{duration} ps of {cause}")
-        self.spent[cause] += duration
+        self._spent[cause] = self._spent.get(cause, _NONE[cause]) + duration
 
     def close(self, total: Ps) -> None:
         """What no cause has claimed of ``total`` becomes ``other``."""
-        self.add("other", total - sum(self.spent.values()))
+        self.add("other", total - sum(self._spent.values()))
 
     def take(self, other: Ledger) -> None:
         """Add all of another ledger."""
-        for cause, duration in other.spent.items():
-            self.spent[cause] += duration
+        mine = self._spent
+        for cause, duration in other._spent.items():
+            mine[cause] = mine.get(cause, 0) + duration
 
 
 def shares_ms(totals: Mapping[str, Ps], count: int) -> tuple[float, dict[str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -34,8 +35,8 @@ class CoreCounters:
 class Recorder:
     """Implements :class:`bpusim.ports.Observer` by counting; labels of calls are ``stream/phase``."""
 
-    cores: dict[str, CoreCounters] = field(default_factory=dict)
-    labels: dict[str, CoreCounters] = field(default_factory=dict)
+    cores: dict[str, CoreCounters] = field(default_factory=lambda: defaultdict(CoreCounters))
+    labels: dict[str, CoreCounters] = field(default_factory=lambda: defaultdict(CoreCounters))
     moved_bytes: dict[str, dict[tuple[BufferKind, bool], int]] = field(default_factory=dict)
     _started: dict[str, Ps] = field(default_factory=dict)
 
@@ -51,8 +52,8 @@ class Recorder:
     def call_ended(self, core: str, label: str, at: Ps, counters: CallCounters) -> None:
         """A core finished a call."""
         duration = at - self._started.pop(core)
-        self.cores.setdefault(core, CoreCounters()).add(duration, counters)
-        self.labels.setdefault(label, CoreCounters()).add(duration, counters)
+        self.cores[core].add(duration, counters)
+        self.labels[label].add(duration, counters)
         self.moved(core, counters.moved, at)
 
     def moved(self, master: str, totals: Mapping[tuple[BufferKind, bool], int], at: Ps) -> None:  # noqa: ARG002

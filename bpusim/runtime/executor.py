@@ -10,16 +10,12 @@ import simpy
 
 from bpusim.cores import CallResult, HostCluster, HostTraffic
 from bpusim.metrics import Ledger
-from bpusim.ports import BUFFER_KINDS
 from bpusim.runtime.placement import PlacedModel
 from bpusim.runtime.queue import CoreQueue
 from bpusim.trace import CallProgram, CpuWork
 from bpusim.units import Ps
 
 __all__ = ["Executor", "RuntimeOptions", "Session"]
-
-_KV = BUFFER_KINDS.index("kv")
-_IO = BUFFER_KINDS.index("io")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +29,11 @@ class RuntimeOptions:
 
 @dataclass(slots=True)
 class Session:
-    """One stream's thread on the host. ``ahead``: the work that prepares its next call, on a CPU core of its own."""
+    """One stream's thread on the host. ``ahead``: when its next call is prepared, on a CPU core of its own; an event if
+    that core has to be waited for."""
 
     stream: str
-    ahead: simpy.Process | None = None
+    ahead: Ps | simpy.Event | None = None
 
 
 class Executor:
@@ -60,7 +57,8 @@ class Executor:
         """Host work, charged to ``cause``; time in line for a CPU core is ``queueing``."""
         begin = self.now()
         queued = yield from self.host.work(duration, traffic)
-        ledger.add("queueing", queued)
+        if queued:
+            ledger.add("queueing", queued)
         ledger.add(cause, self.now() - begin - queued)
 
     def step(
@@ -102,8 +100,7 @@ class Executor:
     def _preparation(self, call: CallProgram) -> Ps:
         """Host work before the doorbell of ``call``: descriptors, and the cache addresses of every layer."""
         spec = self.host.spec
-        layers = int((call.writes[_KV] > 0).sum())
-        return max(spec.dispatch - spec.doorbell, 0) + layers * spec.dispatch_per_layer
+        return max(spec.dispatch - spec.doorbell, 0) + call.layout.caches * spec.dispatch_per_layer
 
     def _call(
         self,
@@ -119,24 +116,27 @@ class Executor:
         """Submit one call and wait for its interrupt; prepare the ``upcoming`` one meanwhile, if submit is async."""
         spec = self.host.spec
         if not self.options.memory_pool:
-            own = sum(b.startswith("io:") for op in call.ops for b in (*op.read, *op.write))
-            yield from self.on_host(own * spec.allocate_per_tensor, "host", ledger)
-        prepare = 0 if session.ahead is not None else self._preparation(call)
-        if session.ahead is not None and not session.ahead.processed:
+            yield from self.on_host(call.layout.tensors * spec.allocate_per_tensor, "host", ledger)
+        ahead, session.ahead = session.ahead, None
+        prepare = self._preparation(call) if ahead is None else 0
+        if ahead is not None:
             begin = self.now()
-            yield session.ahead
+            if isinstance(ahead, simpy.Event):
+                if not ahead.processed:
+                    yield ahead
+            elif ahead > begin:
+                yield self.env.timeout(ahead - begin)
             ledger.add(enters, self.now() - begin)
-        session.ahead = None
         yield from self.on_host(prepare + spec.doorbell, enters, ledger)
         submitted = self.now()
         done = queue.submit(call, session.stream, phase)
         if self.options.async_submit and upcoming:
-            session.ahead = self.env.process(self.host.work(upcoming))
+            session.ahead = self.host.aside(upcoming)
         result: CallResult = yield done
         ledger.add("queueing", result.start - submitted)
-        for cause in ("compute", "dispatch", "dram", "scratchpad", "contention"):
-            ledger.add(cause, getattr(result, cause))
-        shared = int(call.writes[_IO].sum())
+        for cause, duration in result.causes():
+            ledger.add(cause, duration)
+        shared = call.written("io")
         yield from self.on_host(spec.interrupt + self.host.cache_ps(shared), leaves, ledger)
         if self.options.log_ops:
             yield from self.on_host(len(call.ops) * spec.log_per_op, "host", ledger)

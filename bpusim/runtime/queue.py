@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import simpy
 
-from bpusim.cores import BpuCore
+from bpusim.cores import BpuCore, CallResult
 from bpusim.errors import SimulationError
 from bpusim.runtime.calls import Call, CoreView, Policy
 from bpusim.trace import CallProgram
@@ -34,15 +34,17 @@ class CoreQueue:
 
     def submit(self, program: CallProgram, stream: str, phase: str) -> simpy.Event:
         """Line up a call; the event's value is its :class:`bpusim.cores.CallResult`."""
-        now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
         self._seq += 1
-        estimate = self.core.estimate(program) if self.core.busy or self._waiting else 0
-        call = Call(stream, phase, 0, None, estimate, now, self._seq)
-        entry = _Waiting(call, program, simpy.Event(self.env))
-        self._waiting.append(entry)
-        if not self.core.busy:
-            self._serve()
-        return entry.done
+        done = simpy.Event(self.env)
+        if self.core.busy or self._waiting:
+            now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
+            call = Call(stream, phase, 0, None, self.core.estimate(program), now, self._seq)
+            self._waiting.append(_Waiting(call, program, done))
+            if not self.core.busy:
+                self._serve()
+        else:
+            self._run(program, stream, phase, done)
+        return done
 
     def _serve(self) -> None:
         now: Ps = self.env.now  # type: ignore[assignment]
@@ -56,10 +58,12 @@ class CoreQueue:
                     f"policy {type(self.policy).__name__} picked a call that is not ready", do="return one of ready"
                 )
             self._waiting.remove(entry)
-        running = self.core.run(entry.program, f"{entry.call.stream}/{entry.call.phase}")
-        running.callbacks.append(lambda event: self._ended(entry, event))
+        self._run(entry.program, entry.call.stream, entry.call.phase, entry.done)
 
-    def _ended(self, entry: _Waiting, event: simpy.Event) -> None:
-        entry.done.succeed(event.value)
-        if self._waiting and not self.core.busy:
-            self._serve()
+    def _run(self, program: CallProgram, stream: str, phase: str, done: simpy.Event) -> None:
+        def ended(result: CallResult) -> None:
+            done.succeed(result)
+            if self._waiting and not self.core.busy:
+                self._serve()
+
+        self.core.run(program, f"{stream}/{phase}", ended)

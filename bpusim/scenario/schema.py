@@ -197,6 +197,10 @@ class EngineOptions(_Section):
         "flow",
         description="DRAM channel as fluid shares (flow) or bank by bank (bank: slow)",
     )
+    merge: Literal["on", "exact", "off"] = Field(
+        "on",
+        description="Tiles moved together: all that can be (on), if it changes no result (exact), none (off: slow)",
+    )
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random draws; nothing draws yet")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import simpy
 
-from bpusim.cores import BpuCore, HostCluster
+from bpusim.cores import BpuCore, HostCluster, Merge
 from bpusim.dram import FlowChannel
 from bpusim.errors import ScenarioError, SimulationError
 from bpusim.metrics import (
@@ -45,10 +45,18 @@ class CountingEnvironment(simpy.Environment):
 
     events = 0
 
-    def step(self) -> None:
-        """Process one event."""
-        super().step()
-        self.events += 1
+    def run_to(self, end: simpy.Event) -> bool:
+        """Process events until ``end`` is one of them; False if there are none left before it."""
+        step, events = self.step, self.events
+        try:
+            while end.callbacks is not None:
+                step()
+                events += 1
+        except simpy.core.EmptySchedule:
+            return False
+        finally:
+            self.events = events
+        return True
 
 
 @dataclass(slots=True)
@@ -81,7 +89,8 @@ class System:
         cores = []
         for name in machine.cores.names:
             port = port_of(channel, name, machine.cores.dma)
-            cores.append(BpuCore(env, name, machine.cores, ClockDomain(name, machine.cores.clock), port, recorder))
+            clock = ClockDomain(name, machine.cores.clock)
+            cores.append(BpuCore(env, name, machine.cores, clock, port, recorder, merge=_merge(scenario)))
         cpu = port_of(channel, "cpu", machine.host.dma, machine.host.cores)
         host = HostCluster(env, machine.host, cpu, recorder)
         options = RuntimeOptions(
@@ -103,17 +112,13 @@ class System:
         ends: list[simpy.Event] = [env.all_of(finite)] if finite else []
         if self.scenario.run.until is not None:
             ends.append(env.timeout(self.scenario.run.until))
-        try:
-            env.run(until=env.any_of(ends))
-        except RuntimeError as e:
-            if "until" not in str(e):
-                raise
+        if not env.run_to(env.any_of(ends)):
             waiting = ", ".join(name for name, p in processes.items() if p.is_alive)
             busy = ", ".join(c.name for c in self.cores if c.busy) or "no core"
             greedy = ", ".join(name for name, n in self.channel.dropped().items() if n)
             why = f"the DRAM channel is taken by {greedy}" if greedy else f"{busy} is in a call"
             do = "lower their rate, or end the run by run: {until: 1 s} to count what they drop" if greedy else ""
-            raise SimulationError(f"deadlock at {env.now / 1e9:.3f} ms: {waiting} wait, and {why}", do=do) from None
+            raise SimulationError(f"deadlock at {env.now / 1e9:.3f} ms: {waiting} wait, and {why}", do=do)
         return self._result()
 
     def _finite(self, name: str) -> bool:
@@ -221,6 +226,12 @@ def simulate(scenario: str | Path | Scenario, *, set: Mapping[str, object] | Seq
     elif set:
         raise ScenarioError("overrides need a scenario file, not a loaded scenario", do="pass set= to load_scenario")
     return System.build(scenario).run()
+
+
+def _merge(scenario: Scenario) -> Merge:
+    """At bank fidelity nobody knows a rate ahead, and lines compete one by one: only what cannot stall is merged."""
+    engine = scenario.engine
+    return "exact" if engine.dram == "bank" and engine.merge == "on" else engine.merge
 
 
 def _stream(name: str, spec: Any, models: Mapping[str, PlacedModel]) -> ChatStream | FrameStream:

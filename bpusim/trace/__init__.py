@@ -2,17 +2,21 @@
 
 from bpusim.trace.files import dump_trace, load_trace, save_trace
 from bpusim.trace.model import Header, Op, Phase, Repeat, Tensor, Trace
-from bpusim.trace.program import CallProgram, CpuWork, Program
+from bpusim.trace.program import CallItems, CallLayout, CallProgram, CpuWork, ItemRange, Program, Tiling
 
 __all__ = [
+    "CallItems",
+    "CallLayout",
     "CallProgram",
     "CpuWork",
     "Header",
+    "ItemRange",
     "Op",
     "Phase",
     "Program",
     "Repeat",
     "Tensor",
+    "Tiling",
     "Trace",
     "dump_trace",
     "load_trace",

@@ -7,11 +7,12 @@ number of cache entries before the step, ``tokens`` the real tokens of the step,
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
-__all__ = ["is_term", "term_value"]
+__all__ = ["evaluator", "is_term", "term_value"]
 
-_PLAIN = {"1", "tokens", "kv", "tokens*kv", "tokens^2"}
+_PLAIN = {"1": "1", "tokens": "tokens", "kv": "kv", "tokens*kv": "tokens * kv", "tokens^2": "tokens * tokens"}
 _CEIL = re.compile(r"ceil\(kv/([1-9]\d*)\)")
 _MIN = re.compile(r"min\(kv,([1-9]\d*)\)")
 
@@ -25,22 +26,31 @@ def is_term(term: str) -> bool:
     return (inner in _PLAIN and term != "batch*1") or bool(_CEIL.fullmatch(inner) or _MIN.fullmatch(inner))
 
 
-def term_value(term: str, *, kv: int, tokens: int, batch: int = 1) -> int:
-    """The value of one term of the closed list."""
+@cache
+def _expression(term: str) -> str:
+    """The term as a Python expression in ``kv``, ``tokens`` and ``batch``."""
     if term == "batch":
-        return batch
+        return "batch"
     if term.startswith("batch*"):
-        return batch * term_value(term.removeprefix("batch*"), kv=kv, tokens=tokens)
-    plain = {"1": 1, "tokens": tokens, "kv": kv, "tokens*kv": tokens * kv, "tokens^2": tokens * tokens}
-    if term in plain:
-        return plain[term]
+        return f"batch * ({_expression(term.removeprefix('batch*'))})"
+    if term in _PLAIN:
+        return _PLAIN[term]
     if match := _CEIL.fullmatch(term):
-        return -(-kv // int(match[1]))
+        return f"-(-kv // {int(match[1])})"
     if match := _MIN.fullmatch(term):
-        return min(kv, int(match[1]))
+        return f"min(kv, {int(match[1])})"
     raise ValueError(f"'{term}' is not in the closed list of basis terms")
 
 
-def values(basis: Sequence[str], *, kv: int, tokens: int, batch: int = 1) -> list[int]:
-    """The values of a whole basis."""
-    return [term_value(t, kv=kv, tokens=tokens, batch=batch) for t in basis]
+def term_value(term: str, *, kv: int, tokens: int, batch: int = 1) -> int:
+    """The value of one term of the closed list."""
+    return evaluator([term])(kv, tokens, batch)[0]
+
+
+def evaluator(basis: Sequence[str]) -> Callable[[int, int, int], tuple[int, ...]]:
+    """A function of (kv, tokens, batch) that gives the values of a whole basis.
+
+    It is compiled from the terms, which come from the closed list alone: a decode step evaluates them for every token.
+    """
+    terms = "".join(f"{_expression(term)}, " for term in basis)
+    return eval(f"lambda kv, tokens, batch: ({terms})")  # type: ignore[no-any-return]

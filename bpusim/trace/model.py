@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bpusim.errors import TraceError
 from bpusim.ports import BufferKind
-from bpusim.trace.basis import values
+from bpusim.trace.basis import evaluator
 
 if TYPE_CHECKING:
     from bpusim.trace.program import PhaseTable, Program
@@ -90,7 +90,7 @@ class Phase:
     def cache(self) -> tuple[int, int]:
         """(ops that write the KV cache, bytes they write for one token), repeats unrolled."""
         layers, written = 0, 0
-        at = values(self.basis, kv=0, tokens=1)
+        at = evaluator(self.basis)(0, 1, 1)
         for item in self.items:
             body, count = (item.body, item.count) if isinstance(item, Repeat) else ((item,), 1)
             layers += count * sum("kv" in op.write for op in body)

@@ -7,36 +7,39 @@ it wrote. A *call* is a run of BPU ops between two CPU ops: the unit that the ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bpusim.errors import TraceError
 from bpusim.ports import BUFFER_KINDS, BufferKind, Transfer
-from bpusim.trace.basis import values
+from bpusim.trace.basis import evaluator
 from bpusim.trace.model import Coefs, Op, Phase, Repeat, buffer_kind
 
-__all__ = ["CallProgram", "CpuWork", "ItemRange", "PhaseTable", "Program"]
+__all__ = ["CallItems", "CallLayout", "CallProgram", "CpuWork", "ItemRange", "PhaseTable", "Program", "Tiling"]
 
 Ints = NDArray[np.int64]
+Basis = Callable[[int, int, int], tuple[int, ...]]
 _FIELDS = ("cycles", "mac_cycles", "macs", "issued", "tiles")
 _NF = len(_FIELDS)
 _NK = len(BUFFER_KINDS)
+_TILES, _READS, _WRITES = _FIELDS.index("tiles"), slice(_NF, _NF + _NK), slice(_NF + _NK, None)
+_MOVES: tuple[tuple[BufferKind, bool], ...] = tuple((kind, write) for write in (False, True) for kind in BUFFER_KINDS)
 
 
-@dataclass(frozen=True)
-class CallProgram:
-    """One call: DMA items in their fixed order, each a tile of reads or the write of an op.
+@dataclass(frozen=True, slots=True, eq=False)
+class CallItems:
+    """A call's DMA items in their fixed order, each a tile of reads or the write of an op, as arrays.
 
-    Arrays over items: ``bytes``; ``cycles`` of the tile (0 for a write); ``is_write``; ``op`` (index into ``ops``);
-    ``first`` (first tile of its op); ``producer`` (for a write, the item of the last tile of its op, else -1).
+    ``bytes``; ``cycles`` of the tile (0 for a write); ``is_write``; ``op`` (index into ``ops``); ``first`` (first tile
+    of its op); ``layer_end`` (last tile of a repeated layer); ``producer`` (for a write, the item of the last tile of
+    its op, else -1).
     """
 
     ops: tuple[Op, ...]
-    at: tuple[int, ...]
-    """Values of the phase's basis here."""
     bytes: Ints
     cycles: Ints
     is_write: NDArray[np.bool_]
@@ -44,58 +47,172 @@ class CallProgram:
     first: NDArray[np.bool_]
     layer_end: NDArray[np.bool_]
     producer: Ints
-    fields: Ints
-    """(cycles, mac_cycles, macs, issued, tiles) x op."""
-    reads: Ints
-    """Bytes read, buffer kind x op."""
-    writes: Ints
-    """Bytes written, buffer kind x op."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tiling:
+    """Items of a layout with so many tiles an op: which op, which ``place`` of how many ``pieces``; ``last`` by op."""
+
+    op: Ints
+    is_write: NDArray[np.bool_]
+    place: Ints
+    pieces: Ints
+    last: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallLayout:
+    """The part of a call that does not depend on the position.
+
+    ``op`` and ``is_write`` list its DMA items by op, before tiling. ``coefs``: fields x ops x basis, the fields being
+    cycles, MAC cycles, MACs, issued MACs, tiles, and bytes read and written by buffer kind. ``sums``: over all ops.
+    """
+
+    ops: tuple[Op, ...]
+    op: Ints
+    is_write: NDArray[np.bool_]
+    layer_end: NDArray[np.bool_]
+    coefs: Ints
+    sums: Ints
+    basis: Basis
+    """Values of the phase's basis by (kv, tokens, batch)."""
+    layers: int
+    """Repeated layers that end in it."""
+    caches: int
+    """Ops that write the KV cache: their addresses are the host's to prepare."""
+    tensors: int
+    """Tensors that pass between host and core: they are the host's to allocate."""
+
+    def moved(self, bound: Ints) -> tuple[Ints, Ints]:
+        """Bytes read and written by op. ``bound``: fields x ops at a position."""
+        return bound[_READS].sum(axis=0), bound[_WRITES].sum(axis=0)
+
+    def tiling(self, bound: Ints) -> Tiling:
+        """Items by tile. ``bound``: fields x ops at a position."""
+        read, write = self.moved(bound)
+        tiles = np.where(read > 0, np.maximum(bound[_TILES], 1), 1)
+        keep = ~self.is_write | (write[self.op] > 0)
+        item_op, item_write = self.op[keep], self.is_write[keep]
+        rep = np.where(item_write, 1, tiles[item_op])
+        begin = np.cumsum(rep) - rep
+        op = np.repeat(item_op, rep)
+        last = np.zeros(len(read), dtype=np.int64)
+        last[item_op[~item_write]] = (begin + rep - 1)[~item_write]
+        place = np.arange(len(op)) - np.repeat(begin, rep)
+        return Tiling(op, np.repeat(item_write, rep), place, np.repeat(rep, rep), last)
+
+    def transferred(self, tiling: Tiling, start: int, stop: int) -> tuple[int, ...]:
+        """Bytes over the basis of items ``start`` to ``stop``, all tiles of an op among them or none."""
+        part = slice(start, stop)
+        op, is_write = tiling.op[part], tiling.is_write[part]
+        read = self.coefs[_READS][:, op[~is_write & (tiling.place[part] == 0)]].sum(axis=(0, 1))
+        written = self.coefs[_WRITES][:, op[is_write]].sum(axis=(0, 1))
+        return tuple((read + written).tolist())
+
+    def items(self, bound: Ints, tiling: Tiling | None = None) -> CallItems:
+        """All items at a position."""
+        t = tiling or self.tiling(bound)
+        read, write = self.moved(bound)
+        end = np.zeros(len(t.op), dtype=bool)
+        end[t.last] = self.layer_end
+        return CallItems(
+            ops=self.ops,
+            bytes=np.where(t.is_write, write[t.op], _share(read[t.op], t.pieces, t.place)),
+            cycles=np.where(t.is_write, 0, _share(bound[0][t.op], t.pieces, t.place)),
+            is_write=t.is_write,
+            op=t.op,
+            first=~t.is_write & (t.place == 0),
+            layer_end=end,
+            producer=np.where(t.is_write, t.last[t.op], -1),
+        )
+
+
+class CallProgram:
+    """One call at a position: a run of BPU ops. Its sums are dot products; its items are made only for who asks."""
+
+    __slots__ = ("_bound", "_items", "at", "bytes", "layout", "mix", "position", "sums")
+
+    def __init__(self, layout: CallLayout, at: tuple[int, ...], position: tuple[int, int, int]) -> None:
+        self.layout = layout
+        self.at = at
+        """Values of the phase's basis here."""
+        self.position = position
+        """(kv, tokens, batch)"""
+        self.sums: list[int] = layout.sums.dot(at).tolist()
+        """Fields over all ops."""
+        written = sum(self.sums[_WRITES])
+        self.bytes = written + sum(self.sums[_READS])
+        """All that it moves."""
+        self.mix = round(written / self.bytes, 2) if written else 0.0
+        """Part of that which is written."""
+        self._bound: Ints | None = None
+        self._items: CallItems | None = None
 
     @property
-    def cycles_total(self) -> int:
+    def ops(self) -> tuple[Op, ...]:
+        """Ops in program order, repeats unrolled."""
+        return self.layout.ops
+
+    @property
+    def fields(self) -> Ints:
+        """Fields x ops."""
+        if self._bound is None:
+            self._bound = self.layout.coefs @ np.array(self.at)
+        return self._bound
+
+    @property
+    def items(self) -> CallItems:
+        """Its DMA items."""
+        if self._items is None:
+            self._items = self.layout.items(self.fields)
+        return self._items
+
+    @property
+    def cycles(self) -> int:
         """Compute cycles of all ops."""
-        return int(self.fields[0].sum())
+        return self.sums[0]
 
     @property
     def mac_cycles(self) -> int:
         """Cycles in which the array works."""
-        return int(self.fields[1].sum())
+        return self.sums[1]
 
     @property
     def macs(self) -> int:
         """Useful MACs."""
-        return int(self.fields[2].sum())
+        return self.sums[2]
 
     @property
     def issued(self) -> int:
         """MACs issued to the array, padding included."""
-        return int(self.fields[3].sum())
+        return self.sums[3]
+
+    @property
+    def reads(self) -> Ints:
+        """Bytes read, buffer kind x op."""
+        return self.fields[_READS]
+
+    @property
+    def writes(self) -> Ints:
+        """Bytes written, buffer kind x op."""
+        return self.fields[_WRITES]
+
+    def written(self, kind: BufferKind) -> int:
+        """Bytes of a buffer kind that it writes."""
+        return self.sums[_NF + _NK + BUFFER_KINDS.index(kind)]
 
     def buffers(self, op: int, write: bool) -> Iterator[tuple[str, int]]:
         """Buffers that op number ``op`` reads (or writes), with their bytes here."""
         table = self.ops[op].write if write else self.ops[op].read
         return ((buffer, _dot(coefs, self.at)) for buffer, coefs in table.items())
 
-    def items(self, start: int, stop: int) -> ItemRange:
+    def transfers(self, start: int, stop: int) -> ItemRange:
         """Items ``start`` to ``stop`` as one transfer list."""
-        return ItemRange(self, start, stop)
+        return ItemRange(self, start, stop, int(self.items.bytes[start:stop].sum()))
 
     def moved(self) -> dict[tuple[BufferKind, bool], int]:
         """DRAM bytes of the whole call by (buffer kind, is a write); kinds that move nothing are left out."""
-        out: dict[tuple[BufferKind, bool], int] = {}
-        for write, table in ((False, self.reads), (True, self.writes)):
-            for kind, n in zip(BUFFER_KINDS, table.sum(axis=1).tolist(), strict=True):
-                if n:
-                    out[kind, write] = n
-        return out
-
-
-def _rank_in_op(op: Ints, is_write: NDArray[np.bool_], first: NDArray[np.bool_]) -> Ints:
-    """Number of each tile within its op (0 for writes)."""
-    index = np.arange(len(op))
-    begin = np.zeros(int(op.max(initial=-1)) + 1, dtype=np.int64)
-    begin[op[first]] = index[first]
-    return np.where(is_write, 0, index - begin[op])
+        return {key: n for key, n in zip(_MOVES, self.sums[_NF:], strict=True) if n}
 
 
 def _share(total: Ints, pieces: Ints, place: Ints) -> Ints:
@@ -103,36 +220,26 @@ def _share(total: Ints, pieces: Ints, place: Ints) -> Ints:
     return total * (place + 1) // pieces - total * place // pieces
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ItemRange:
     """A run of a call's DMA items: a :class:`bpusim.ports.TransferList`."""
 
     call: CallProgram
     start: int
     stop: int
+    bytes: int
+    """Sum over the items."""
 
     @property
-    def bytes(self) -> int:
-        """Sum over the items."""
-        if self.stop - self.start == 1:
-            return int(self.call.bytes[self.start])
-        return int(self.call.bytes[self.start : self.stop].sum())
-
-    @property
-    def written(self) -> int:
-        """Bytes of the items that are writes."""
-        if self.stop - self.start == 1:
-            return self.bytes if self.call.is_write[self.start] else 0
-        part = slice(self.start, self.stop)
-        return int(self.call.bytes[part].dot(self.call.is_write[part]))
+    def mix(self) -> float:
+        """Part of the call's bytes that is written."""
+        return self.call.mix
 
     def __iter__(self) -> Iterator[Transfer]:
         call = self.call
-        place = _rank_in_op(call.op, call.is_write, call.first)
-        tiles = np.bincount(call.op[~call.is_write], minlength=len(call.ops))
+        t = call.layout.tiling(call.fields)
         for i in range(self.start, self.stop):
-            op, write = int(call.op[i]), bool(call.is_write[i])
-            pieces, rank = (1, 0) if write else (int(tiles[op]), int(place[i]))
+            op, write, pieces, rank = int(t.op[i]), bool(t.is_write[i]), int(t.pieces[i]), int(t.place[i])
             buffers = list(call.buffers(op, write))
             size = sum(n for _, n in buffers)
             low, high = size * rank // pieces, size * (rank + 1) // pieces
@@ -156,7 +263,7 @@ class CpuWork:
     tensors: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Program:
     """A phase at one position: calls and CPU ops in program order."""
 
@@ -185,27 +292,15 @@ class Program:
 
 
 @dataclass(slots=True)
-class _Template:
-    """The part of a call that does not depend on the position: DMA items by op."""
-
-    low: int
-    high: int
-    op: Ints
-    is_write: NDArray[np.bool_]
-
-
-@dataclass(slots=True)
 class PhaseTable:
-    """A phase unrolled into coefficient arrays (fields x ops x basis)."""
+    """A phase unrolled: its calls and CPU ops, with coefficients over the basis."""
 
     name: str
-    basis: tuple[str, ...]
-    ops: tuple[Op, ...]
-    layer_end: NDArray[np.bool_]
-    coefs: Ints
+    basis: Basis
+    """Values of the basis by (kv, tokens, batch)."""
     largest: tuple[int, ...]
     """Per term of the basis, the sum over all ops of an op's largest coefficient: nothing bound exceeds it."""
-    segments: tuple[_Template | int, ...]
+    segments: tuple[CallLayout | _CpuOp, ...]
 
     @classmethod
     def build(cls, phase: Phase) -> PhaseTable:
@@ -225,68 +320,38 @@ class PhaseTable:
                 for buffer, c in table.items():
                     _put(coefs, _NF + side + BUFFER_KINDS.index(buffer_kind(buffer)), j, c)
         largest = tuple(sum(map(int, column)) for column in coefs.max(axis=0).T)
-        ends_ = np.array(ends, dtype=bool)
-        return cls(phase.name, phase.basis, tuple(ops), ends_, coefs, largest, _segments(ops))
+        basis = evaluator(phase.basis)
+        return cls(phase.name, basis, largest, tuple(_segments(ops, np.array(ends, dtype=bool), coefs, basis)))
 
     def bind(self, *, kv: int, tokens: int, batch: int = 1) -> Program:
-        """Dot product with the basis at one position, then calls as arrays."""
-        at = values(self.basis, kv=kv, tokens=tokens, batch=batch)
-        if sum(c * v for c, v in zip(self.largest, at, strict=True)) >= 2**62:
+        """The phase at one position."""
+        at = self.basis(kv, tokens, batch)
+        if sum(map(mul, self.largest, at)) >= 2**62:
             raise TraceError(f"phase '{self.name}': its costs at kv={kv}, tokens={tokens} exceed what can be counted")
-        bound: Ints = self.coefs @ np.array(at, dtype=np.int64)
-        out: list[CallProgram | CpuWork] = []
-        for segment in self.segments:
-            if isinstance(segment, int):
-                out.append(self._cpu(self.ops[segment], at, bound[:, segment]))
-            else:
-                out.append(self._call(segment, at, bound[:, segment.low : segment.high]))
-        return Program(self.name, kv, tokens, tuple(out))
-
-    def _cpu(self, op: Op, at: list[int], bound: Ints) -> CpuWork:
-        elements = {c: _dot(v, at) for c, v in op.vec.items()}
-        if bound[3]:
-            elements["mac"] = int(bound[3])
-        moved = {
-            (kind, side == 1): int(bound[_NF + side * _NK + i])
-            for side in (0, 1)
-            for i, kind in enumerate(BUFFER_KINDS)
-            if bound[_NF + side * _NK + i]
-        }
-        return CpuWork(op.id, op.type, elements, moved, op.tensors)
-
-    def _call(self, t: _Template, at: list[int], bound: Ints) -> CallProgram:
-        fields, reads, writes = bound[:_NF], bound[_NF : _NF + _NK], bound[_NF + _NK :]
-        read, write = reads.sum(axis=0), writes.sum(axis=0)
-        tiles = np.where(read > 0, np.maximum(fields[4], 1), 1)
-        keep = ~t.is_write | (write[t.op] > 0)
-        item_op, item_write = t.op[keep], t.is_write[keep]
-        rep = np.where(item_write, 1, tiles[item_op])
-        op, is_write = np.repeat(item_op, rep), np.repeat(item_write, rep)
-        begin = np.cumsum(rep) - rep
-        place = np.arange(len(op)) - np.repeat(begin, rep)
-        pieces = np.repeat(rep, rep)
-        n_bytes = np.where(is_write, write[op], _share(read[op], pieces, place))
-        cycles = np.where(is_write, 0, _share(fields[0][op], pieces, place))
-        first = ~is_write & (place == 0)
-        last_tile = np.zeros(len(read), dtype=np.int64)
-        last_tile[item_op[~item_write]] = (begin + rep - 1)[~item_write]
-        producer = np.where(is_write, last_tile[op], -1)
-        end = np.zeros(len(op), dtype=bool)
-        end[last_tile] = self.layer_end[t.low : t.high]
-        return CallProgram(
-            ops=self.ops[t.low : t.high],
-            at=tuple(at),
-            bytes=n_bytes,
-            cycles=cycles,
-            is_write=is_write,
-            op=op,
-            first=first,
-            layer_end=end,
-            producer=producer,
-            fields=fields,
-            reads=reads,
-            writes=writes,
+        position = (kv, tokens, batch)
+        return Program(
+            self.name,
+            kv,
+            tokens,
+            tuple([CallProgram(s, at, position) if isinstance(s, CallLayout) else s.bind(at) for s in self.segments]),
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _CpuOp:
+    """A CPU op with its coefficients (fields x basis)."""
+
+    op: Op
+    coefs: Ints
+
+    def bind(self, at: tuple[int, ...]) -> CpuWork:
+        """The op at a position."""
+        bound = (self.coefs @ np.array(at)).tolist()
+        elements = {c: _dot(v, at) for c, v in self.op.vec.items()}
+        if bound[3]:
+            elements["mac"] = bound[3]
+        moved = {key: n for key, n in zip(_MOVES, bound[_NF:], strict=True) if n}
+        return CpuWork(self.op.id, self.op.type, elements, moved, self.op.tensors)
 
 
 def _put(coefs: Ints, row: int, op: int, values_: Coefs) -> None:
@@ -298,33 +363,42 @@ def _dot(coefs: Coefs, at: Sequence[int]) -> int:
     return sum(c * v for c, v in zip(coefs, at, strict=False))
 
 
-def _segments(ops: list[Op]) -> tuple[_Template | int, ...]:
-    out: list[_Template | int] = []
+def _segments(ops: list[Op], ends: NDArray[np.bool_], coefs: Ints, basis: Basis) -> Iterator[CallLayout | _CpuOp]:
     low = 0
     for j, op in enumerate([*ops, None]):
         if op is None or op.unit == "cpu":
             if j > low:
-                out.append(_template(ops, low, j))
+                mine, part = tuple(ops[low:j]), coefs[:, low:j]
+                order = _order(mine)
+                yield CallLayout(
+                    ops=mine,
+                    op=np.array([i for i, _ in order]),
+                    is_write=np.array([w for _, w in order], dtype=bool),
+                    layer_end=ends[low:j],
+                    coefs=part,
+                    sums=part.sum(axis=1),
+                    basis=basis,
+                    layers=int(np.count_nonzero(ends[low:j])),
+                    caches=sum("kv" in o.write for o in mine),
+                    tensors=sum(b.startswith("io:") for o in mine for b in (*o.read, *o.write)),
+                )
             if op is not None:
-                out.append(j)
+                yield _CpuOp(op, coefs[:, j])
             low = j + 1
-    return tuple(out)
 
 
-def _template(ops: list[Op], low: int, high: int) -> _Template:
-    """DMA items of ops ``low`` to ``high`` in their fixed order (see the module docstring)."""
+def _order(ops: Sequence[Op]) -> list[tuple[int, bool]]:
+    """(op, is a write) of the DMA items in their fixed order (see the module docstring)."""
     items: list[tuple[int, bool]] = []
     pending: list[int] = []
-    for j in range(low, high):
-        op = ops[j]
+    for j, op in enumerate(ops):
         if any(b in ops[p].write for p in pending for b in op.read):
-            items.extend((p - low, True) for p in pending)
+            items.extend((p, True) for p in pending)
             pending.clear()
-        items.append((j - low, False))
+        items.append((j, False))
         if op.read:
-            items.extend((p - low, True) for p in pending)
+            items.extend((p, True) for p in pending)
             pending.clear()
         if op.write:
             pending.append(j)
-    items.extend((p - low, True) for p in pending)
-    return _Template(low, high, np.array([i for i, _ in items]), np.array([w for _, w in items], dtype=bool))
+    return items + [(p, True) for p in pending]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import simpy
@@ -30,6 +30,11 @@ class ChatStream:
     start: Ps
     think: Ps
     record: ChatRecord
+    _logits: HostTraffic = field(init=False)
+
+    def __post_init__(self) -> None:
+        vocab = self.model.trace.header.vocab
+        self._logits = HostTraffic("io:logits", {("io", False): vocab * _LOGIT_BYTES})
 
     def run(self, executor: Executor) -> Generator[simpy.Event, Any, None]:
         """The user's life, as a SimPy process."""
@@ -79,5 +84,4 @@ class ChatStream:
     def _sample(self, executor: Executor, ledger: Ledger) -> Generator[simpy.Event, Any, None]:
         """Read a row of logits, pick a token, send it out."""
         spec, vocab = executor.host.spec, self.model.trace.header.vocab
-        traffic = HostTraffic("io:logits", {("io", False): vocab * _LOGIT_BYTES})
-        yield from executor.on_host(vocab * spec.sample_per_entry + spec.per_token, "host", ledger, traffic)
+        return executor.on_host(vocab * spec.sample_per_entry + spec.per_token, "host", ledger, self._logits)

@@ -33,12 +33,17 @@ class FakeFlow:
 
     history: list[tuple[int, float, float, float]]
     done: simpy.Event
+    slowed: bool
+    ended: bool = False
 
     def set_limit(self, bytes_per_s: float | None) -> None:  # noqa: ARG002 (the protocol's signature)
         raise AssertionError("a core does not limit its flows")
 
     def served(self, at: int) -> float:  # noqa: ARG002 (the protocol's signature)
         raise AssertionError("a core does not ask for that")
+
+    def cut(self, sizes: Sequence[int]) -> int:  # noqa: ARG002 (the protocol's signature)
+        raise AssertionError("a core does not cut its flows at one clock")
 
 
 @dataclass
@@ -56,19 +61,37 @@ class FakePort:
     def rate_max(self) -> float:
         return max(self.rate_alone, *self.rates)
 
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Its rates are what they are."""
+
     def start(
-        self, parts: TransferList, *, limit: float | None = None, then: Callable[[Flow], None] | None = None
+        self,
+        parts: TransferList,
+        *,
+        limit: float | None = None,
+        pace: float | None = None,
+        rising: Callable[[], None] | None = None,
+        then: Callable[[Flow], None] | None = None,
     ) -> FakeFlow:
-        assert limit is None
+        assert limit is pace is rising is None
         rate = self.rates[min(len(self.log), len(self.rates) - 1)]
         now, size = self.env.now, parts.bytes
         self.log.append((now, size))
         duration = round(size * 1e12 / rate)
         flow = FakeFlow(
-            [(now, 0.0, rate, self.rate_alone), (now + duration, size, 0.0, self.rate_alone)], self.env.event()
+            [(now, 0.0, rate, self.rate_alone), (now + duration, size, 0.0, self.rate_alone)],
+            self.env.event(),
+            slowed=rate < self.rate_alone,
         )
+
+        def end(_: simpy.Event) -> None:
+            flow.ended = True
+            flow.done.succeed(flow)
+            if then is not None:
+                then(flow)
+
         timer = self.env.timeout(duration)
-        timer.callbacks.append(lambda _: (flow.done.succeed(flow), then(flow) if then else None))
+        timer.callbacks.append(end)
         return flow
 
 
@@ -117,11 +140,23 @@ def env() -> simpy.Environment:
 
 
 def core_on(env: simpy.Environment, port: Any, observer: Any = None, **changes: str) -> BpuCore:
-    return BpuCore(env, "bpu0", spec(**changes), ClockDomain("bpu0", GHZ), port, observer or Recorder())
+    clock = ClockDomain("bpu0", GHZ)
+    return BpuCore(env, "bpu0", spec(**changes), clock, port, observer or Recorder(), merge="exact")
+
+
+def begin(core: BpuCore, call: CallProgram, label: str = "s/frame") -> simpy.Event:
+    """Begin a call; the event succeeds with its result."""
+    done = simpy.Event(core.env)
+
+    def then(result: CallResult) -> None:
+        done.succeed(result)
+
+    core.run(call, label, then)
+    return done
 
 
 def run(env: simpy.Environment, core: BpuCore, call: CallProgram) -> CallResult:
-    result = env.run(until=core.run(call, "s/frame"))
+    result = env.run(until=begin(core, call))
     assert isinstance(result, CallResult)
     return result
 
@@ -189,16 +224,16 @@ def test_an_observer_sees_the_call_and_what_it_did(env: simpy.Environment) -> No
 
 def test_two_calls_at_once_are_an_error(env: simpy.Environment) -> None:
     core = core_on(env, FakePort(env))
-    core.run(call_of(op("a")), "one/frame")
+    begin(core, call_of(op("a")), "one/frame")
     with pytest.raises(SimulationError) as caught:
-        core.run(call_of(op("a")), "two/frame")
+        begin(core, call_of(op("a")), "two/frame")
     assert str(caught.value) == "error: bpu0 was given 'two/frame' while it runs 'one/frame'"
 
 
 def test_a_core_is_busy_from_start_to_end(env: simpy.Environment) -> None:
     core = core_on(env, FakePort(env))
     assert not core.busy
-    done = core.run(call_of(op("a")), "s/frame")
+    done = begin(core, call_of(op("a")))
     assert core.busy
     env.run(until=done)
     assert not core.busy
@@ -210,7 +245,7 @@ def test_the_next_call_may_start_in_the_instant_of_the_end(env: simpy.Environmen
 
     def two() -> Iterator[Any]:
         for name in "ab":
-            yield core.run(call_of(op(name)), name)
+            yield begin(core, call_of(op(name)), name)
             log.append((env.now, name))
 
     env.process(two())
@@ -233,14 +268,14 @@ def test_a_call_that_comes_again_runs_at_the_present_clock(env: simpy.Environmen
     core, call = core_on(env, FakePort(env)), call_of(op("a", read=0))
     assert run(env, core, call).end == 4 * NS
     core.clock.set_hz(2 * GHZ)  # type: ignore[attr-defined]
-    begin = env.now
-    assert run(env, core, call).end - begin == 2 * NS
+    again = env.now
+    assert run(env, core, call).end - again == 2 * NS
 
 
 def test_a_tile_larger_than_the_scratchpad_is_an_error_and_leaves_the_core_free(env: simpy.Environment) -> None:
     core = core_on(env, FakePort(env), scratchpad="99 B")
     with pytest.raises(SimulationError, match="exceeds the scratchpad of 99 B"):
-        core.run(call_of(op("a")), "s/frame")
+        begin(core, call_of(op("a")))
     assert not core.busy
 
 

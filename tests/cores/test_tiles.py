@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bpusim.cores.tiles import Alone, CallTimes, computed, run_length
 from bpusim.errors import SimulationError
-from bpusim.trace import CallProgram, Header, Op, Phase, Repeat, Trace
+from bpusim.trace import CallItems, CallProgram, Header, Op, Phase, Repeat, Trace
 
 GB = 10**9
 RATE = 10**10  # B/s: 100 ps a byte
@@ -37,11 +37,10 @@ def call_of(ops: Sequence[Op | Repeat]) -> CallProgram:
 
 
 def times_of(items: Sequence[Item], scratchpad: int = PLENTY) -> CallTimes:
-    """Times of hand-made items, by way of a call whose ops are the items (so cycles are 1 ps at 1 THz)."""
+    """Times of hand-made items, by way of a call's items, an op each (so cycles are 1 ps at 1 THz)."""
     n = len(items)
-    call = CallProgram(
+    call = CallItems(
         ops=tuple(Op(f"{i}", "A", "mac") for i in range(n)),
-        at=(1,),
         bytes=np.array([i.size for i in items], dtype=np.int64),
         cycles=np.array([i.compute for i in items], dtype=np.int64),
         is_write=np.array([i.producer >= 0 for i in items], dtype=bool),
@@ -49,9 +48,6 @@ def times_of(items: Sequence[Item], scratchpad: int = PLENTY) -> CallTimes:
         first=np.array([i.producer < 0 for i in items], dtype=bool),
         layer_end=np.zeros(n, dtype=bool),
         producer=np.array([i.producer for i in items], dtype=np.int64),
-        fields=np.zeros((5, n), dtype=np.int64),
-        reads=np.zeros((4, n), dtype=np.int64),
-        writes=np.zeros((4, n), dtype=np.int64),
     )
     return CallTimes.of(call, 10**12, scratchpad, 0, 0)
 
@@ -65,21 +61,22 @@ def alone(items: Sequence[Item], scratchpad: int = PLENTY) -> Alone:
 
 def test_cycles_become_time_at_the_clock() -> None:
     call = call_of([Op("a", "A", "mac", cycles=(3,), read={"kv": (10,)})])
-    assert CallTimes.of(call, 2 * GHZ, PLENTY, 0, 0).compute.tolist() == [1500]
+    assert CallTimes.of(call.items, 2 * GHZ, PLENTY, 0, 0).compute.tolist() == [1500]
 
 
 def test_op_overhead_is_paid_once_an_op() -> None:
     call = call_of([Op(n, "A", "mac", cycles=(4,), tiles=(2,), read={"kv": (10,)}) for n in "ab"])
-    times = CallTimes.of(call, GHZ, PLENTY, 70, 0)
+    times = CallTimes.of(call.items, GHZ, PLENTY, 70, 0)
     assert times.compute.tolist() == [2070, 2000, 2070, 2000]
-    assert times.overhead == 140
+    assert times.compute.sum() - call.cycles * 1000 == len(call.ops) * 70 == 140
 
 
 def test_layer_sync_is_paid_at_the_end_of_each_layer() -> None:
     layer = Repeat(2, "l", tuple(Op(n, "A", "mac", cycles=(1,)) for n in "ab"))
-    times = CallTimes.of(call_of([layer, Op("c", "A", "mac", cycles=(1,))]), GHZ, PLENTY, 0, 500)
+    call = call_of([layer, Op("c", "A", "mac", cycles=(1,))])
+    times = CallTimes.of(call.items, GHZ, PLENTY, 0, 500)
     assert times.compute.tolist() == [1000, 1500, 1000, 1500, 1000]
-    assert times.overhead == 1000
+    assert times.compute.sum() - call.cycles * 1000 == call.layout.layers * 500 == 1000
 
 
 def test_a_tile_waits_for_the_tile_whose_end_makes_room_for_all_of_it() -> None:

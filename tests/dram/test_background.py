@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpusim.dram import FlowChannel, FlowPort, Ideal, Rules
-from bpusim.dram.flow import Transmission
+from bpusim.dram.transmission import Transmission
 from bpusim.hardware import MasterSpec
 from bpusim.metrics import Recorder
 

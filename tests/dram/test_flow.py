@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpusim.dram import FlowChannel, FlowPort, Ideal, Rules
-from bpusim.dram.flow import Transmission
+from bpusim.dram.transmission import Transmission
 from bpusim.metrics import Recorder
 from bpusim.ports import Flow
 

@@ -13,7 +13,7 @@ import simpy
 from flows import Parts
 
 from bpusim.dram import FlowChannel, FlowPort, Ideal, Rules
-from bpusim.dram.flow import Transmission
+from bpusim.dram.transmission import Transmission
 from bpusim.metrics import Recorder
 
 GB = 10**9

@@ -54,8 +54,8 @@ class Weights:
     write: bool
 
     @property
-    def written(self) -> int:
-        return self.bytes * self.write
+    def mix(self) -> float:
+        return float(self.write)
 
     def __iter__(self) -> Iterator[Transfer]:
         yield Transfer("w", 0, self.bytes, "weights", self.write)

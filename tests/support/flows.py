@@ -16,6 +16,11 @@ class Parts:
     bytes: int
     written: int = 0
 
+    @property
+    def mix(self) -> float:
+        """Part of them that is written."""
+        return self.written / self.bytes if self.bytes else 0.0
+
     def __iter__(self) -> Iterator[Transfer]:
         yield Transfer("io:x", 0, self.bytes, "io", False)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpusim.trace.basis import is_term, term_value, values
+from bpusim.trace.basis import evaluator, is_term, term_value
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,11 @@ def test_the_value_of_an_unknown_term_is_an_error() -> None:
 
 
 def test_an_empty_cache_has_no_blocks() -> None:
-    assert values(["ceil(kv/64)", "min(kv,64)"], kv=0, tokens=1) == [0, 0]
+    assert evaluator(["ceil(kv/64)", "min(kv,64)"])(0, 1, 1) == (0, 0)
 
 
 def test_a_basis_has_its_values_in_order() -> None:
-    assert values(["kv", "1", "tokens"], kv=5, tokens=2) == [5, 1, 2]
+    assert evaluator(["kv", "1", "tokens"])(5, 2, 1) == (5, 1, 2)
 
 
 @given(kv=st.integers(0, 10**6), n=st.integers(1, 10**4))

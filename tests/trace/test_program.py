@@ -42,7 +42,7 @@ def order(call: CallProgram) -> str:
     """DMA items in order: ``a`` for a tile of op a, ``a!`` for its write."""
     return " ".join(
         call.ops[j].id + ("!" if write else "")
-        for j, write in zip(call.op.tolist(), call.is_write.tolist(), strict=True)
+        for j, write in zip(call.items.op.tolist(), call.items.is_write.tolist(), strict=True)
     )
 
 
@@ -92,26 +92,26 @@ def test_a_write_of_no_bytes_here_is_no_item() -> None:
 def test_a_write_waits_for_the_last_tile_of_its_op() -> None:
     call = only_call([op("a", "w:a", "io:a", tiles=3), op("b", "w:b"), op("c", "w:c", "io:c")])
     assert order(call) == "a a a b a! c c!"
-    assert call.producer.tolist() == [-1, -1, -1, -1, 2, -1, 5]
+    assert call.items.producer.tolist() == [-1, -1, -1, -1, 2, -1, 5]
 
 
 def test_an_op_that_reads_nothing_is_one_item_of_no_bytes() -> None:
     call = only_call([op("a", "", cycles=7, tiles=4), op("b", "w:b")])
-    assert call.bytes.tolist() == [0, 100]
-    assert call.cycles.tolist() == [7, 10]
+    assert call.items.bytes.tolist() == [0, 100]
+    assert call.items.cycles.tolist() == [7, 10]
 
 
 def test_the_first_tile_of_each_op_is_marked() -> None:
     call = only_call([op("a", "w:a", "io:a", tiles=2), op("b"), op("c", "w:c", tiles=2)])
     assert order(call) == "a a b c c a!"
-    assert call.first.tolist() == [True, False, True, True, False, False]
+    assert call.items.first.tolist() == [True, False, True, True, False, False]
 
 
 def test_the_last_tile_of_each_pass_over_a_layer_is_marked() -> None:
     layer = Repeat(2, "layers", (op("a", "w:a"), op("b", "w:b", tiles=2)))
     call = only_call([op("in", "w:in"), layer, op("out", "w:out")])
     assert order(call) == "in a b b a b b out"
-    assert call.layer_end.tolist() == [False, False, False, True, False, False, True, False]
+    assert call.items.layer_end.tolist() == [False, False, False, True, False, False, True, False]
 
 
 def test_items_of_a_layer_repeat_with_it() -> None:
@@ -124,8 +124,8 @@ def test_items_of_a_layer_repeat_with_it() -> None:
 
 def test_bytes_and_cycles_are_shared_over_the_tiles() -> None:
     call = only_call([op("a", "w:a", tiles=3, cycles=10, size=100)])
-    assert call.bytes.tolist() == [33, 33, 34]
-    assert call.cycles.tolist() == [3, 3, 4]
+    assert call.items.bytes.tolist() == [33, 33, 34]
+    assert call.items.cycles.tolist() == [3, 3, 4]
 
 
 @given(
@@ -142,13 +142,13 @@ def test_tiles_share_bytes_and_cycles_exactly(ops: list[tuple[int, int, int, int
         ]
     )
     for j, (r, w, c, t) in enumerate(ops):
-        mine = call.op == j
-        reads, writes = mine & ~call.is_write, mine & call.is_write
-        assert call.bytes[reads].sum() == r + r // 3
-        assert call.bytes[writes].sum() == w
-        assert call.cycles[mine].sum() == c
+        mine = call.items.op == j
+        reads, writes = mine & ~call.items.is_write, mine & call.items.is_write
+        assert call.items.bytes[reads].sum() == r + r // 3
+        assert call.items.bytes[writes].sum() == w
+        assert call.items.cycles[mine].sum() == c
         assert reads.sum() == (max(t, 1) if r else 1)
-        assert call.bytes[reads].max() - call.bytes[reads].min() <= 1
+        assert call.items.bytes[reads].max() - call.items.bytes[reads].min() <= 1
 
 
 # Transfers
@@ -156,7 +156,7 @@ def test_tiles_share_bytes_and_cycles_exactly(ops: list[tuple[int, int, int, int
 
 def moved_by_buffer(call: CallProgram, start: int, stop: int) -> Counter[tuple[str, bool]]:
     out: Counter[tuple[str, bool]] = Counter()
-    for t in call.items(start, stop):
+    for t in call.transfers(start, stop):
         out[t.buffer, t.write] += t.bytes
     return out
 
@@ -170,12 +170,12 @@ def test_transfers_sum_to_the_reads_and_writes_of_the_ops(committed: dict[str, T
             for j in range(len(call.ops)):
                 for write in (False, True):
                     expected.update({(b, write): n for b, n in call.buffers(j, write) if n})
-            assert moved_by_buffer(call, 0, len(call.bytes)) == expected
+            assert moved_by_buffer(call, 0, len(call.items.bytes)) == expected
 
 
 def test_transfers_name_their_stretch_of_the_buffer() -> None:
     call = only_call([op("a", "w:a", "io:o", tiles=3)])
-    assert [(t.buffer, t.offset, t.bytes, t.kind, t.write) for t in call.items(1, 4)] == [
+    assert [(t.buffer, t.offset, t.bytes, t.kind, t.write) for t in call.transfers(1, 4)] == [
         ("w:a", 33, 33, "weights", False),
         ("w:a", 66, 34, "weights", False),
         ("io:o", 0, 100, "io", True),
@@ -186,7 +186,7 @@ def test_transfers_of_one_buffer_join_without_a_gap() -> None:
     call = only_call([op("a", "w:a kv", tiles=7, size=1000)])
     for buffer in ("w:a", "kv"):
         at = 0
-        for t in call.items(0, 7):
+        for t in call.transfers(0, 7):
             if t.buffer == buffer:
                 assert t.offset == at
                 at += t.bytes
@@ -195,12 +195,12 @@ def test_transfers_of_one_buffer_join_without_a_gap() -> None:
 
 def test_the_bytes_of_a_run_of_items_are_their_sum() -> None:
     call = only_call([op("a", "w:a", "io:o", tiles=3)])
-    assert [call.items(i, j).bytes for i, j in [(0, 0), (0, 1), (1, 3), (2, 4), (0, 4)]] == [0, 33, 67, 134, 200]
+    assert [call.transfers(i, j).bytes for i, j in [(0, 0), (0, 1), (1, 3), (2, 4), (0, 4)]] == [0, 33, 67, 134, 200]
 
 
 def test_the_transfers_of_one_item_sum_to_its_bytes() -> None:
     call = only_call([op("a", "w:a w:b", tiles=2, size=1)])  # two buffers of one byte in two tiles
-    assert [sum(t.bytes for t in call.items(i, i + 1)) for i in range(2)] == call.bytes.tolist()
+    assert [sum(t.bytes for t in call.transfers(i, i + 1)) for i in range(2)] == call.items.bytes.tolist()
 
 
 def test_bytes_moved_are_given_by_kind_without_empty_kinds() -> None:

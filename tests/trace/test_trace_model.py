@@ -31,7 +31,7 @@ def totals(program: Program) -> Counter[str]:
             for kind, row in enumerate(("weights", "kv", "spill", "io")):
                 out[f"{side}.{row}"] += int(table[kind, kept].sum())
         out["ops"] += len(kept)
-        out["layer_ends"] += int(segment.layer_end.sum())
+        out["layer_ends"] += int(segment.items.layer_end.sum())
     return out
 
 
@@ -188,7 +188,7 @@ def test_costs_are_the_dot_product_with_the_basis(small: Trace) -> None:
     program = small.bind("prefill", kv=10, tokens=3)
     (call,) = program.calls
     # project: 50 + 2*3 and attend: 20 + 3*10, three times; head: 9.
-    assert call.cycles_total == 3 * (56 + 50) + 9
+    assert call.cycles == 3 * (56 + 50) + 9
     assert call.macs == program.macs == 3 * 10 * 3 + 7 * 3
     assert program.traffic() == {
         ("weights", False): 100 + 3 * 300 + 100,
@@ -217,7 +217,7 @@ def test_a_batch_multiplies_only_what_depends_on_it() -> None:
     phase = Phase("decode", 1, ("1", "batch", "batch*kv"), (op,))
     trace = Trace(Header("m", {}), (Tensor("t", 50),), {"decode": phase})
     program = trace.bind("decode", kv=10, batch=4)
-    assert [c.cycles_total for c in program.calls] == [7 + 3 * 4]
+    assert [c.cycles for c in program.calls] == [7 + 3 * 4]
     assert program.traffic() == {("kv", False): 2 * 4 * 10, ("weights", False): 50}
 
 

@@ -22,7 +22,7 @@ from bpusim.dram.port import MasterPort
 from bpusim.dram.timing import Channel
 from bpusim.errors import HardwareError
 from bpusim.hardware import MasterSpec
-from bpusim.ports import BufferKind, Flow, Observer, TransferList
+from bpusim.ports import BufferKind, Flow, History, Observer, TransferList
 from bpusim.units import PS_PER_S, Ps
 
 __all__ = ["BankChannel", "BankFlow", "BankPort", "Regions"]
@@ -52,9 +52,18 @@ class BankFlow(Ending):
         self._history: list[tuple[Ps, float, float, float]] = []
 
     @property
-    def history(self) -> Sequence[tuple[Ps, float, float, float]]:
-        """(from time, bytes by then, mean B/s until the next row, B/s if alone); the last row is the end."""
+    def history(self) -> History:
+        """As the model found it: each rate is the mean until the next row."""
         return self._history
+
+    @property
+    def slowed(self) -> bool:
+        """Whether it was ever slower than alone: for a moment at least, after a refresh, it always is."""
+        return any(rate < alone for _, _, rate, alone in self._history[:-1])
+
+    def cut(self, sizes: Sequence[int]) -> int:
+        """What its masters have asked for cannot be taken back: it goes to its end."""
+        return sizes[-1]
 
     def set_limit(self, bytes_per_s: float | None) -> None:
         """Cap the rate from the next slice on; None lifts the cap. A flow cannot be stopped, only slowed down."""
@@ -97,10 +106,23 @@ class BankPort(MasterPort):
         self.rate_max = float(channel.peak)  # for a moment, after a refresh: what waited comes all at once
         self.rate_alone = channel.behaviour.alone(window, path, self.limit, (0.0, 0.0))
 
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Its rate does not change."""
+
     def start(
-        self, parts: TransferList, *, limit: float | None = None, then: Callable[[Flow], None] | None = None
+        self,
+        parts: TransferList,
+        *,
+        limit: float | None = None,
+        pace: float | None = None,
+        rising: Callable[[], None] | None = None,  # noqa: ARG002 (rates are never known ahead)
+        then: Callable[[Flow], None] | None = None,
     ) -> BankFlow:
-        """Begin to move ``parts`` in order and call ``then`` at the end; nothing to move is done at once."""
+        """Begin to move ``parts`` in order and call ``then`` at the end; nothing to move is done at once.
+
+        A ``pace`` is a limit: the DMA asks for a line at a time.
+        """
+        limit = pace if limit is None else limit if pace is None else min(limit, pace)
         flow = BankFlow(self, parts, then)
         self.channel.add(flow, parts)
         if limit is not None:

@@ -1,0 +1,75 @@
+"""Stretches in which the core computes longer than it reads: the DMA stops for room and goes again, tile by tile.
+
+Such a stretch is moved as one flow at the rate at which the core consumes it. How far that is from the truth is
+bounded: the stretch ends where the bytes that had arrived by then, tile by tile at the port's highest rate, would be
+further than a twentieth of the call's largest tile from a straight line. With the channel to itself the ends of all
+tiles are exact; beside others, what they see of the flow, and it of them, is an average over a few tiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpusim.cores.tiles import CallTimes
+from bpusim.units import PS_PER_S, Ps
+
+__all__ = ["Stretch", "consumed"]
+
+Ints = NDArray[np.int64]
+_NEAR = 20
+_STREAMS = 16
+"""Where so many items in a row need not wait, the stretch is over: what follows goes as a run that cannot stall."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Items up to ``stop`` at ``pace`` B/s; when each is ``computed`` if nothing slows them down."""
+
+    stop: int
+    pace: float
+    computed: Ints
+
+
+def consumed(times: CallTimes, first: int, done: Ints, now: Ps, rate: float) -> Stretch | None:
+    """The longest stretch from ``first`` on, which may start ``now``; None if no straight line is near enough.
+
+    ``done`` holds ``C`` of the items before ``first``; ``rate`` (B/s) is the highest the port can have.
+    """
+    ps_per_byte = PS_PER_S / rate
+    sizes, writes, computes, depends = times.rows
+    near = times.largest / _NEAR
+    at, c, moved = float(now), float(done[first - 1]) if first else float(now), 0
+    low, high = 0.0, np.inf
+    ends: list[float] = []
+    stop, pace, waited = first, 0.0, first
+    for k in range(first, len(sizes)):
+        dep = depends[k]
+        if dep >= 0:
+            ready = ends[dep - first] if dep >= first else float(done[dep])
+            if ready > at:
+                if moved:  # nothing arrives meanwhile
+                    low = max(low, (moved - near) / (ready - now))
+                    high = min(high, (moved + near) / (ready - now))
+                at, waited = ready, k
+        if k - waited >= _STREAMS:
+            break
+        size = sizes[k]
+        at += size * ps_per_byte
+        moved += size
+        if not writes[k]:
+            c = (at if at > c else c) + computes[k]
+        ends.append(c)
+        if moved:
+            duration = at - now
+            slope = moved / duration
+            low, high = max(low, slope - near / duration), min(high, slope + near / duration)
+            if low > high:
+                break
+            if low <= slope <= high:
+                stop, pace = k + 1, slope * PS_PER_S
+    if stop <= first + 1:
+        return None
+    return Stretch(stop, pace, np.rint(ends[: stop - first]).astype(np.int64))

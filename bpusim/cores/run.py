@@ -1,0 +1,220 @@
+"""A call in progress on a core: which flow comes next, what it waits for, and when it is over.
+
+A call goes by its plan (:mod:`bpusim.cores.plan`) where there is one; else by its tiles, in runs that cannot stall and
+in stretches that do (:mod:`bpusim.cores.pace`). A change of the core's clock or of the port's highest rate ends what
+was worked out for the old ones: the flow under way is cut behind the tile it is in, what is not computed yet takes the
+time it takes now, and the rest goes on from there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from bpusim.cores.pace import Stretch, consumed
+from bpusim.cores.plan import Plan
+from bpusim.cores.tiles import CallTimes, computed, run_length
+from bpusim.ports import Flow, History
+from bpusim.trace import CallProgram, ItemRange
+from bpusim.units import Ps
+
+if TYPE_CHECKING:
+    from bpusim.cores.bpu import BpuCore
+
+__all__ = ["CallRun", "PlannedRun", "TiledRun"]
+
+_SHORT = 16
+"""Stall-free runs of fewer items are not worth a flow of their own where the core is what limits."""
+
+
+class CallRun(Protocol):
+    """What a core drives: it asks what to do next whenever a wait or a flow is over."""
+
+    contended: bool
+    """Whether it got less from the channel than it would have got alone."""
+
+    def go(self, now: Ps) -> Ps | None:
+        """Start the next flow on the core, or say how long to wait for; None at the end."""
+        ...
+
+    def arrived(self, flow: Flow) -> None:
+        """The flow that ``go`` started has ended."""
+        ...
+
+    def caught_up(self, now: Ps) -> None:
+        """The flow under way was slower than its pace and gets more again."""
+        ...
+
+    def alone(self) -> tuple[Ps, Ps]:
+        """How long it takes from its first byte alone on the channel: with its scratchpad, with an unlimited one."""
+        ...
+
+    def retimed(self, now: Ps, before: CallTimes, times: CallTimes) -> CallRun:
+        """The same call from now on with other times than ``before``."""
+        ...
+
+
+class PlannedRun:
+    """A call that goes by its plan."""
+
+    __slots__ = ("_at", "_before", "_ends", "_histories", "call", "contended", "core", "plan", "sizes")
+
+    def __init__(self, core: BpuCore, call: CallProgram, plan: Plan) -> None:
+        self.core, self.call, self.plan = core, call, plan
+        self.sizes = plan.sizes(call.at)
+        self.contended = False
+        self._at = 0
+        self._before: Ps = 0
+        self._ends: list[list[Ps]] = []
+        self._histories: list[History] = []
+
+    def go(self, now: Ps) -> Ps | None:
+        """Start the next run's flow, or say how long to wait for."""
+        k = self._at
+        if k == len(self.plan.runs):
+            return self._before - now if self._before > now else None
+        run = self.plan.runs[k]
+        if run.waits is not None:
+            ready = self._ends[run.waits[0]][run.waits[1]]
+            if ready > now:
+                return ready - now
+        call = self.call
+        self.core.fetch(ItemRange(call, run.start, run.stop, self.sizes[k]))
+        return 0
+
+    def arrived(self, flow: Flow) -> None:
+        """Note when what others wait for is computed."""
+        k, history = self._at, flow.history
+        self.contended = self.contended or flow.slowed
+        ends = [q.at(history, self.sizes[k], self._before) for q in self.plan.runs[k].queries]
+        self._ends.append(ends)
+        self._histories.append(history)
+        self._before = ends[-1]
+        self._at = k + 1
+
+    def caught_up(self, now: Ps) -> None:
+        """Its flows have no pace."""
+
+    def alone(self) -> tuple[Ps, Ps]:
+        """Nothing waits for room."""
+        duration = self.plan.alone(self.sizes, self.core.port.rate_alone)
+        return duration, duration
+
+    def retimed(self, now: Ps, before: CallTimes, times: CallTimes) -> CallRun:
+        """No plan holds any more: go on from the same place by tiles."""
+        run = TiledRun(self.core, self.call, before)
+        run.contended = self.contended
+        for planned, history in zip(self.plan.runs, self._histories, strict=False):
+            run.take(planned.stop, history)
+        if self._at < len(self.plan.runs):
+            run.stop = self.plan.runs[self._at].stop
+        return run.retimed(now, before, times)
+
+
+class TiledRun:
+    """A call that goes by its tiles: ``C`` of those that have arrived is known, and which comes next."""
+
+    __slots__ = ("_computed", "_known", "_next", "_stretch", "call", "contended", "core", "stop", "times")
+
+    def __init__(self, core: BpuCore, call: CallProgram, times: CallTimes) -> None:
+        self.core, self.call, self.times = core, call, times
+        self.contended = False
+        self.stop = 0
+        self._stretch: Stretch | None = None
+        self._next = 0
+        self._known = 0
+        self._computed = np.zeros(len(times.bytes), dtype=np.int64)
+
+    def go(self, now: Ps) -> Ps | None:
+        """Start the next flow, or say how long to wait for."""
+        times = self.times
+        while self._next < len(times.bytes):
+            i = self._next
+            dep = int(times.depends[i])
+            if dep >= 0 and self._computed[dep] > now:
+                return int(self._computed[dep]) - now
+            self.stop, self._stretch = i + 1, None
+            if self.core.merge != "off":
+                self._merge(now)
+            parts = self.call.transfers(i, self.stop)
+            if parts.bytes:
+                stretch = self._stretch
+                self.core.fetch(parts, stretch.pace if stretch is not None else None)
+                return 0
+            self.take(self.stop, ((now, 0.0, 0.0, 0.0), (now, 0.0, 0.0, 0.0)))
+        left = int(self._computed[-1]) - now if len(times.bytes) else 0
+        return left if left > 0 else None
+
+    def _merge(self, now: Ps) -> None:
+        """How many items go as one flow from the next one on: those that cannot stall, or a stretch that does."""
+        times, i = self.times, self._next
+        n = run_length(times, i, self._computed, now, self.core.port.rate_max)
+        self.stop = i + n
+        if n < _SHORT and self.stop < len(times.bytes) and self.core.merge == "on":
+            stretch = consumed(times, i, self._computed, now, self.core.port.rate_max)
+            if stretch is not None and stretch.stop > self.stop:
+                self.stop, self._stretch = stretch.stop, stretch
+
+    def arrived(self, flow: Flow) -> None:
+        """Note when the tiles of the flow are computed."""
+        self.contended = self.contended or flow.slowed
+        stretch, i, stop = self._stretch, self._next, self.stop
+        if stretch is None or stop != stretch.stop or self._known > i:
+            self.take(stop, flow.history)
+        elif flow.slowed:
+            self.take(stop, flow.history)
+            np.maximum(self._computed[i:stop], stretch.computed, out=self._computed[i:stop])
+        else:
+            self._computed[i:stop] = stretch.computed
+            self._next = self._known = stop
+
+    def caught_up(self, now: Ps) -> None:
+        """A flow that was slower than its pace gets more: end it behind the tile it is in, and look again."""
+        flow = self.core.flow
+        if flow is not None and self._stretch is not None:
+            sizes = np.cumsum(self.times.bytes[self._next : self.stop])
+            here = int(np.searchsorted(sizes, flow.served(now), side="right"))
+            if here < len(sizes) - 1:
+                end = flow.cut(sizes[here:].tolist())
+                self.stop = self._next + int(np.searchsorted(sizes, end)) + 1
+
+    def take(self, stop: int, history: History) -> None:
+        """All items up to ``stop`` have arrived, as the history of their flow says."""
+        i, known = self._next, self._known
+        before: Ps = int(self._computed[known - 1]) if known else 0
+        self._computed[known:stop] = computed(self.times, i, stop, history, before, known - i)
+        self._next = self._known = stop
+
+    def alone(self) -> tuple[Ps, Ps]:
+        """By replays at the port's own rate."""
+        alone = self.core.alone(self.call, self.times)
+        return alone.real, alone.unlimited
+
+    def retimed(self, now: Ps, before: CallTimes, times: CallTimes) -> CallRun:  # noqa: ARG002 (it has them)
+        """What is not computed by ``now`` takes its part of the new time."""
+        flow, i, known = self.core.flow, self._next, self._known
+        if flow is not None:
+            sizes, served = np.cumsum(self.times.bytes[i : self.stop]), flow.served(now)
+            here = i + int(np.searchsorted(sizes, served, side="right"))
+            if here > known:
+                history = [*flow.history, (now, served, 0.0, 0.0)]
+                last: Ps = int(self._computed[known - 1]) if known else 0
+                self._computed[known:here] = computed(self.times, i, here, history, last, known - i)
+                self._known = here
+            if here < self.stop:
+                end = flow.cut(sizes[here - i :].tolist())
+                self.stop = i + int(np.searchsorted(sizes, end)) + 1
+        self._rescale(now, times)
+        self.times, self._stretch = times, None
+        return self
+
+    def _rescale(self, now: Ps, times: CallTimes) -> None:
+        """Of what has arrived, one tile is being computed at most; those behind it start when it is done."""
+        at = int(np.searchsorted(self._computed[: self._known], now, side="right"))
+        before = now
+        for k in range(at, self._known):
+            old, new = int(self.times.compute[k]), int(times.compute[k])
+            left = int(self._computed[k]) - now if k == at else old
+            before += round(left * new / old) if old else 0
+            self._computed[k] = before

@@ -1,0 +1,204 @@
+"""What masters hold of a channel at flow fidelity: their ports, and transfers under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import TYPE_CHECKING
+
+from bpusim.dram.ending import Ending
+from bpusim.dram.port import MasterPort
+from bpusim.ports import Flow, History, TransferList
+from bpusim.units import PS_PER_S, Ps
+
+if TYPE_CHECKING:
+    from bpusim.dram.flow import FlowChannel
+
+__all__ = ["FlowPort", "Transmission"]
+
+
+class Transmission(Ending):
+    """A transfer under way on a :class:`bpusim.dram.FlowChannel`: a :class:`bpusim.ports.Flow`.
+
+    The channel advances all its transfers together; ``due`` is when the last byte arrives at the present rate.
+    """
+
+    __slots__ = (
+        "_channel", "_history", "alone", "asked", "bytes", "due", "fresh", "key", "latency", "limit", "pace", "port",
+        "progress", "rate", "rising", "slowed", "waited", "written",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        channel: FlowChannel,
+        port: FlowPort,
+        parts: TransferList,
+        limit: float | None,
+        pace: float | None,
+        rising: Callable[[], None] | None,
+        then: Callable[[Flow], None] | None,
+    ) -> None:
+        super().__init__(channel.env, then)
+        self._channel = channel
+        self.port = port
+        self.bytes = parts.bytes
+        self.written = parts.mix
+        self.limit = limit
+        self.pace = pace
+        self.rising = rising
+        self.rate = -1.0
+        self.latency = 0.0
+        self.progress = 0.0
+        """Bytes accounted so far."""
+        self.waited = 0.0
+        """Bytes up to the last row of the history times their latency."""
+        self.slowed = False
+        self.due: Ps | None = None
+        self._history: list[tuple[Ps, float, float, float]] = []
+        self.rated()
+
+    def rated(self) -> None:
+        """The limit or the port is another."""
+        port, limit = self.port, self.limit
+        self.fresh = True
+        """Whether its end has to be worked out anew, even at the same rate."""
+        if limit is None:
+            self.asked = port.rate_alone
+            """B/s it takes with the channel to itself while it asks."""
+            self.key = port.kind, -1.0, self.written
+            """Transfers of one key get the same while they ask."""
+        else:
+            self.asked = min(port.rate_alone, limit)
+            self.key = port.kind, limit, self.written
+        self.alone = self.asked if self.pace is None else min(self.asked, self.pace)
+        """B/s it would get with the channel to itself."""
+
+    @property
+    def history(self) -> History:
+        """Its rates so far; once it is done, the last row is its end."""
+        return self._history
+
+    def set_limit(self, bytes_per_s: float | None) -> None:
+        """Cap the rate from now on; None lifts the cap."""
+        if bytes_per_s is not None and bytes_per_s < 0:
+            raise ValueError(f"a limit of {bytes_per_s} B/s")
+        self.limit = bytes_per_s
+        if not self.ended:
+            self._channel.changed(self)
+
+    def cut(self, sizes: Sequence[int]) -> int:
+        """End at the first of these sizes that it has not passed; returns that."""
+        served = self.served(self._channel.env.now)  # type: ignore[arg-type]  # integer by construction
+        self.bytes = next(n for n in sizes if n >= served)
+        self.fresh = True
+        self._channel.reshare()
+        return self.bytes
+
+    def served(self, at: Ps) -> float:
+        """Bytes arrived by ``at``."""
+        history = self._history
+        if self.ended and at >= history[-1][0]:
+            return float(self.bytes)
+        for start, by_then, rate, _ in reversed(history):
+            if at >= start:
+                return min(by_then + rate * (at - start) / PS_PER_S, float(self.bytes))
+        return 0.0
+
+    def take(self, rate: float, latency: float, now: Ps) -> None:
+        """Go on at ``rate`` from ``now``."""
+        progress = self.progress
+        self._close(progress, now)
+        self.rate, self.latency, self.fresh = rate, latency, False
+        self._history.append((now, progress, rate, self.alone))
+        left = self.bytes - progress
+        if rate > 0:
+            self.due = now + ceil(left * PS_PER_S / rate)
+        else:
+            self.due = now if left <= 0 else None
+
+    def finish(self, now: Ps) -> None:
+        """The last byte has arrived."""
+        self.progress = progress = float(self.bytes)
+        self._close(progress, now)
+        self._history.append((now, progress, 0.0, self.alone))
+        self.port.moved += self.bytes
+        self.port.waited += self.waited
+        self._end()
+
+    def _close(self, progress: float, now: Ps) -> None:
+        """The last row of the history is over."""
+        history = self._history
+        if history:
+            start, by_then, rate, alone = history[-1]
+            self.waited += (progress - by_then) * self.latency
+            if rate < alone and start < now:
+                self.slowed = True
+
+    def waited_by_now(self) -> float:
+        """Bytes so far times their latency."""
+        return self.waited + (self.progress - self._history[-1][1]) * self.latency
+
+
+class FlowPort(MasterPort):
+    """A master's port into a :class:`bpusim.dram.FlowChannel`: a :class:`bpusim.ports.Port`.
+
+    Flows of one port at the same time (two CPU cores) have a window each and share the port's limit evenly. ``kind`` is
+    the same for ports that are treated alike.
+    """
+
+    __slots__ = ("_listeners", "channel", "kind", "latency_alone", "moved", "rate_alone", "rate_max", "waited")
+
+    def __init__(self, channel: FlowChannel, name: str, window: int, path: Ps, limit: float, kind: int) -> None:
+        super().__init__(name, window, path, limit, channel.rules, channel.behaviour)
+        self.channel = channel
+        self.kind = kind
+        self.moved = 0
+        """Bytes of transfers that have ended."""
+        self.waited = 0.0
+        """Those bytes times their latency."""
+        self._listeners: list[Callable[[], None]] = []
+        self._rate()
+
+    def _rate(self) -> None:
+        self.rate_alone = self.asked(1, (0.0, 0.0))
+        self.rate_max = self.rate_alone
+        full = self.rate_alone < self.limit  # a window that is kept full: Little's law
+        self.latency_alone = max(self.window * PS_PER_S / self.rate_alone if full else 0.0, float(self.latency))
+
+    def asked(self, flows: int, others: tuple[float, float]) -> float:
+        """B/s that so many flows of the port take while ``others`` take B/s and have bytes in flight."""
+        each = self.channel.behaviour.alone(self.window, self.path, self.limit, others)
+        return min(flows * each, max(self.limit, each)) if flows > 1 else each
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when the port's rate is about to change: it sees the new one, transfers still the old."""
+        self._listeners.append(callback)
+
+    def set_limit(self, bytes_per_s: float) -> None:
+        """The port itself runs at another rate from now on."""
+        if bytes_per_s <= 0:
+            raise ValueError(f"a port of {bytes_per_s} B/s")
+        self.limit = self.channel.rules.limit(self.name, bytes_per_s)
+        self._rate()
+        for tell in self._listeners:
+            tell()
+        self.channel.rerated(self)
+
+    def start(
+        self,
+        parts: TransferList,
+        *,
+        limit: float | None = None,
+        pace: float | None = None,
+        rising: Callable[[], None] | None = None,
+        then: Callable[[Flow], None] | None = None,
+    ) -> Transmission:
+        """Begin to move ``parts`` in order and call ``then`` at the end; nothing to move is done at once.
+
+        With a ``pace`` it asks for its full rate, but only part of the time, so that it gets the pace on average; what
+        others get is the average of when it asks and when it does not. ``rising`` is called when it has been slower
+        than its pace and gets more again.
+        """
+        flow = Transmission(self.channel, self, parts, limit, pace, rising, then)
+        self.channel.add(flow)
+        return flow
