@@ -187,6 +187,15 @@ class Observer(Protocol):
         """A core finished a call."""
         ...
 
+    @property
+    def wants_ops(self) -> bool:
+        """Whether ``ops_ended`` is to be called: it costs as much as all else in a call."""
+        ...
+
+    def ops_ended(self, core: str, label: str, start: Ps, ends: Sequence[Ps]) -> None:
+        """When each op of a call that began at ``start`` was computed, in program order; called when it is over."""
+        ...
+
     def moved(self, master: str, totals: Mapping[tuple[BufferKind, bool], int], at: Ps) -> None:
         """``master`` has moved these bytes, by (kind, is a write), outside any call."""
         ...

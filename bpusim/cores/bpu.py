@@ -213,6 +213,9 @@ class BpuCore:
             now,
             CallCounters(self.clock.cycles_to_ps(call.mac_cycles), call.macs, call.issued, len(call.ops), call.moved()),
         )
+        if self.observer.wants_ops:
+            ends = run.computed()[call.layout.tiling(call.fields).last]
+            self.observer.ops_ended(self.name, self._label, self._start, ends.tolist())
         self._then(self._explain(run, now))
 
     def _explain(self, run: CallRun, now: Ps) -> CallResult:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bpusim.cores.pace import Stretch, consumed
 from bpusim.cores.plan import Plan
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CallRun", "PlannedRun", "TiledRun"]
 
+Ints = NDArray[np.int64]
 _SHORT = 16
 """Stall-free runs of fewer items are not worth a flow of their own where the core is what limits."""
 
@@ -44,6 +46,10 @@ class CallRun(Protocol):
 
     def caught_up(self, now: Ps) -> None:
         """The flow under way was slower than its pace and gets more again."""
+        ...
+
+    def computed(self) -> Ints:
+        """When each item was computed, once the call is over."""
         ...
 
     def alone(self) -> tuple[Ps, Ps]:
@@ -101,15 +107,23 @@ class PlannedRun:
         duration = self.plan.alone(self.sizes, self.core.port.rate_alone)
         return duration, duration
 
+    def computed(self) -> Ints:
+        """By the histories of its flows."""
+        return self._by_tiles(self.core.times(self.call)).computed()
+
     def retimed(self, now: Ps, before: CallTimes, times: CallTimes) -> CallRun:
         """No plan holds any more: go on from the same place by tiles."""
-        run = TiledRun(self.core, self.call, before)
-        run.contended = self.contended
-        for planned, history in zip(self.plan.runs, self._histories, strict=False):
-            run.take(planned.stop, history)
+        run = self._by_tiles(before)
         if self._at < len(self.plan.runs):
             run.stop = self.plan.runs[self._at].stop
         return run.retimed(now, before, times)
+
+    def _by_tiles(self, times: CallTimes) -> TiledRun:
+        run = TiledRun(self.core, self.call, times)
+        run.contended = self.contended
+        for planned, history in zip(self.plan.runs, self._histories, strict=False):
+            run.take(planned.stop, history)
+        return run
 
 
 class TiledRun:
@@ -168,6 +182,10 @@ class TiledRun:
         else:
             self._computed[i:stop] = stretch.computed
             self._next = self._known = stop
+
+    def computed(self) -> Ints:
+        """It knows."""
+        return self._computed
 
     def caught_up(self, now: Ps) -> None:
         """A flow that was slower than its pace gets more: end it behind the tile it is in, and look again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bpusim.ports import BufferKind, CallCounters
@@ -55,6 +55,14 @@ class Recorder:
         self.cores[core].add(duration, counters)
         self.labels[label].add(duration, counters)
         self.moved(core, counters.moved, at)
+
+    @property
+    def wants_ops(self) -> bool:
+        """Counters need no ops."""
+        return False
+
+    def ops_ended(self, core: str, label: str, start: Ps, ends: Sequence[Ps]) -> None:
+        """Not asked for."""
 
     def moved(self, master: str, totals: Mapping[tuple[BufferKind, bool], int], at: Ps) -> None:  # noqa: ARG002
         """Bytes of a finished call, or of host work."""
