@@ -6,7 +6,6 @@ Names are imported when first used, so that a command pays only for what it does
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,6 +28,8 @@ __all__ = [
     "simulate",
 ]
 
+__version__ = "0.1.0"
+
 _HOME = {
     "BpusimError": "bpusim.errors",
     "Result": "bpusim.metrics",
@@ -43,11 +44,9 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("bpusim")
     if name in _HOME:
+        from importlib import import_module
+
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'bpusim' has no attribute {name!r}")
 

@@ -70,7 +70,7 @@ def test_the_other_files_are_the_same_bytes_under_another_hash_seed(twice: tuple
 
 def test_a_second_run_in_one_process_is_the_same(scenario: Path) -> None:
     from bpusim import simulate
-    from bpusim.report import summary_json
+    from bpusim.report.files import summary_json
 
     assert summary_json(simulate(scenario)) == summary_json(simulate(scenario))
 
@@ -89,7 +89,7 @@ def test_a_compiled_trace_is_the_same_bytes_under_another_hash_seed(tmp_path: Pa
 
 def test_the_summary_does_not_depend_on_where_the_scenario_lies(scenario: Path, tmp_path: Path) -> None:
     from bpusim import simulate
-    from bpusim.report import summary_json
+    from bpusim.report.files import summary_json
 
     moved = tmp_path / "elsewhere" / "mixed.yaml"
     moved.parent.mkdir()

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from bpusim import __version__
 from bpusim.cli.dram import dram
 from bpusim.errors import BpusimError
 
 __all__ = ["main"]
-
-# NOTE: numpy's BLAS starts a thread for every core when it is loaded, and nothing here multiplies large matrices.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _SET = click.option(
     "--set",
@@ -40,7 +37,7 @@ class _Group(click.Group):
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="bpusim", prog_name="bpusim")
+@click.version_option(__version__, prog_name="bpusim")
 def main() -> None:
     """Simulate language and vision models on a dual-core edge NPU, and explain their latency."""
 
@@ -65,11 +62,12 @@ def main() -> None:
 )
 def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None) -> None:
     """Run SCENARIO and print what came out."""
-    from bpusim.report import check_folder, streams_csv, summary_json, write_folder
     from bpusim.scenario import load_scenario
     from bpusim.system import simulate
 
     if folder is not None:
+        from bpusim.report.folder import check_folder
+
         check_folder(folder)
     loaded = load_scenario(scenario, overrides)
     if loaded.engine.dram == "bank":
@@ -79,12 +77,16 @@ def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None
         click.echo(f"bank model: {bursts / 1e6:.1f} million bursts, about {seconds:.0f} s of CPU", err=True)
     result = simulate(loaded)
     if folder is not None:
+        from bpusim.report.folder import write_folder
+
         write_folder(folder, result, loaded, overrides)
     if form == "table":
         from bpusim.report.table import print_result
 
         print_result(result, sys.stdout)
     else:
+        from bpusim.report.files import streams_csv, summary_json
+
         click.echo(summary_json(result) if form == "json" else streams_csv(result), nl=False)
 
 

@@ -9,16 +9,18 @@ tiles are exact; beside others, what they see of the flow, and it of them, is an
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bpusim.cores.tiles import CallTimes
 from bpusim.units import PS_PER_S, Ps
 
+if TYPE_CHECKING:
+    from bpusim.arrays import Ints
+
 __all__ = ["Stretch", "consumed"]
 
-Ints = NDArray[np.int64]
 _NEAR = 20
 _STREAMS = 16
 """Where so many items in a row need not wait, the stretch is over: what follows goes as a run that cannot stall."""

@@ -18,19 +18,17 @@ from operator import mul
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bpusim.cores.tiles import room
 from bpusim.ports import History
 from bpusim.units import PS_PER_S, Ps
 
 if TYPE_CHECKING:
+    from bpusim.arrays import Floats, Ints
     from bpusim.trace import CallLayout, CallProgram, Tiling
 
 __all__ = ["Plan", "Run", "Timing", "plan_for"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 _RUNS, _CANDIDATES = 8, 8
 _MARGIN = 2.0
 """Instants are rounded to whole picoseconds: a wait must be out of reach by so many."""

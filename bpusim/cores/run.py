@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bpusim.cores.pace import Stretch, consumed
 from bpusim.cores.plan import Plan
@@ -21,11 +20,11 @@ from bpusim.trace import CallProgram, ItemRange
 from bpusim.units import Ps
 
 if TYPE_CHECKING:
+    from bpusim.arrays import Ints
     from bpusim.cores.bpu import BpuCore
 
 __all__ = ["CallRun", "PlannedRun", "TiledRun"]
 
-Ints = NDArray[np.int64]
 _SHORT = 16
 """Stall-free runs of fewer items are not worth a flow of their own where the core is what limits."""
 

@@ -13,19 +13,20 @@ arrival of each item is read off the flow's rate history afterwards. This is exa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bpusim.errors import SimulationError
 from bpusim.ports import History
 from bpusim.trace import CallItems
 from bpusim.units import PS_PER_S, Ps
 
+if TYPE_CHECKING:
+    from bpusim.arrays import Bools, Floats, Ints
+
 __all__ = ["Alone", "CallTimes", "arrivals", "computed", "room", "run_length"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 _SCALAR, _WINDOW, _RUNS = 16, 256, 4
 _NEVER = -(2**62)
 
@@ -35,7 +36,7 @@ class CallTimes:
     """A call on one core: its items in picoseconds of compute, and what each item waits for."""
 
     bytes: Ints
-    is_write: NDArray[np.bool_]
+    is_write: Bools
     compute: Ints
     depends: Ints
     """Index of the item whose computing must be over before this one starts, -1 for none."""
@@ -64,7 +65,7 @@ class CallTimes:
         return cls(call.bytes, call.is_write, compute + extra, depends, call.producer, rows, largest)
 
 
-def room(size: Ints, is_write: NDArray[np.bool_], producer: Ints, scratchpad: int) -> Ints:
+def room(size: Ints, is_write: Bools, producer: Ints, scratchpad: int) -> Ints:
     """For each item the one that must be computed before it starts, -1 for none."""
     read = np.cumsum(np.where(is_write, 0, size))
     free = np.searchsorted(read, read - scratchpad, side="left")

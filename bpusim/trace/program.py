@@ -10,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import mul
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bpusim.errors import TraceError
 from bpusim.ports import BUFFER_KINDS, BufferKind, Transfer
 from bpusim.trace.basis import evaluator
 from bpusim.trace.model import Coefs, Op, Phase, Repeat, buffer_kind
 
+if TYPE_CHECKING:
+    from bpusim.arrays import Bools, Ints
+
 __all__ = ["CallItems", "CallLayout", "CallProgram", "CpuWork", "ItemRange", "PhaseTable", "Program", "Tiling"]
 
-Ints = NDArray[np.int64]
 Basis = Callable[[int, int, int], tuple[int, ...]]
 _FIELDS = ("cycles", "mac_cycles", "macs", "issued", "tiles")
 _NF = len(_FIELDS)
@@ -42,10 +44,10 @@ class CallItems:
     ops: tuple[Op, ...]
     bytes: Ints
     cycles: Ints
-    is_write: NDArray[np.bool_]
+    is_write: Bools
     op: Ints
-    first: NDArray[np.bool_]
-    layer_end: NDArray[np.bool_]
+    first: Bools
+    layer_end: Bools
     producer: Ints
 
 
@@ -54,7 +56,7 @@ class Tiling:
     """Items of a layout with so many tiles an op: which op, which ``place`` of how many ``pieces``; ``last`` by op."""
 
     op: Ints
-    is_write: NDArray[np.bool_]
+    is_write: Bools
     place: Ints
     pieces: Ints
     last: Ints
@@ -70,8 +72,8 @@ class CallLayout:
 
     ops: tuple[Op, ...]
     op: Ints
-    is_write: NDArray[np.bool_]
-    layer_end: NDArray[np.bool_]
+    is_write: Bools
+    layer_end: Bools
     coefs: Ints
     sums: Ints
     basis: Basis
@@ -363,7 +365,7 @@ def _dot(coefs: Coefs, at: Sequence[int]) -> int:
     return sum(c * v for c, v in zip(coefs, at, strict=False))
 
 
-def _segments(ops: list[Op], ends: NDArray[np.bool_], coefs: Ints, basis: Basis) -> Iterator[CallLayout | _CpuOp]:
+def _segments(ops: list[Op], ends: Bools, coefs: Ints, basis: Basis) -> Iterator[CallLayout | _CpuOp]:
     low = 0
     for j, op in enumerate([*ops, None]):
         if op is None or op.unit == "cpu":

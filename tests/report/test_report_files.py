@@ -13,8 +13,9 @@ import pytest
 
 from bpusim import Result, Scenario, load_scenario, simulate
 from bpusim.errors import BpusimError
-from bpusim.report import check_folder, streams_csv, summary_json, write_folder
-from bpusim.report import files as files_module
+from bpusim.report import folder as folder_module
+from bpusim.report.files import streams_csv, summary_json
+from bpusim.report.folder import check_folder, write_folder
 
 TRACES = Path(__file__).resolve().parents[2] / "traces"
 SCENARIO = """\
@@ -169,7 +170,7 @@ def test_a_failure_while_writing_keeps_the_earlier_result(
     def fails(_: Result) -> str:
         raise RuntimeError
 
-    monkeypatch.setattr(files_module, "summary_json", fails)
+    monkeypatch.setattr(folder_module, "summary_json", fails)
     with pytest.raises(RuntimeError):
         write_folder(folder, result, scenario, [])
     assert (folder / "summary.json").read_bytes() == before

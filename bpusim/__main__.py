@@ -1,0 +1,26 @@
+"""The command ``bpusim``, also as ``python -m bpusim``: what must be settled before the libraries are loaded."""
+
+import os
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line."""
+    if sys.argv[1:] == ["--version"]:  # asked by scripts, many times: not worth loading a command line for
+        from bpusim import __version__
+
+        print(f"bpusim, version {__version__}")
+        return
+    # numpy's BLAS starts a thread for every core when it is loaded, and nothing here multiplies large matrices;
+    # pydantic reads the metadata of every installed package to find plugins for itself.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    from bpusim.cli import main as command_line
+
+    command_line()
+
+
+if __name__ == "__main__":
+    main()
