@@ -16,6 +16,7 @@ from bpusim.units import Ps
 
 __all__ = [
     "BUFFER_KINDS",
+    "MOVES",
     "BufferKind",
     "CallCounters",
     "Clock",
@@ -29,6 +30,8 @@ __all__ = [
 
 BufferKind = Literal["weights", "kv", "spill", "io"]
 BUFFER_KINDS: tuple[BufferKind, ...] = ("weights", "kv", "spill", "io")
+MOVES: tuple[tuple[BufferKind, bool], ...] = tuple((kind, write) for write in (False, True) for kind in BUFFER_KINDS)
+"""(buffer kind, is a write): the order of counts by kind and way."""
 
 History = Sequence[tuple[Ps, float, float, float]]
 """Rows of (from time, bytes arrived by then, B/s from then on, B/s if it were alone)."""
@@ -167,8 +170,8 @@ class CallCounters(NamedTuple):
     macs: int
     issued_macs: int
     ops: int
-    moved: Mapping[tuple[BufferKind, bool], int]
-    """DRAM bytes by (buffer kind, is a write); kinds that move nothing may be left out."""
+    moved: Sequence[int]
+    """DRAM bytes in the order of ``MOVES``."""
 
 
 class Observer(Protocol):

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 import simpy
 
+from bpusim.alarm import alarm
 from bpusim.cores.plan import Plan, Timing, plan_for
 from bpusim.cores.run import CallRun, PlannedRun, TiledRun
 from bpusim.cores.tiles import Alone, CallTimes
@@ -78,7 +79,7 @@ class BpuCore:
         self._label = ""
         self._start: Ps = 0
         self._then: Callable[[CallResult], None]
-        self._timer: simpy.Event | None = None
+        self._timer: object = None
         self._timing = self._timed()
         self._times: OrderedDict[int, tuple[CallProgram, CallTimes, Alone]] = OrderedDict()
         self._plans: dict[tuple[int, int, int], tuple[CallLayout, Plan]] = {}
@@ -176,10 +177,9 @@ class BpuCore:
         return self.env.now  # type: ignore[return-value]  # integer by construction
 
     def _wait(self, duration: Ps) -> None:
-        self._timer = timer = self.env.timeout(duration)
-        timer.callbacks.append(self._go)
+        self._timer = alarm(self.env, duration, self._go)
 
-    def _go(self, timer: simpy.Event) -> None:
+    def _go(self, timer: object) -> None:
         if timer is self._timer:
             self._timer = None
             self._next()
@@ -211,7 +211,7 @@ class BpuCore:
             self.name,
             self._label,
             now,
-            CallCounters(self.clock.cycles_to_ps(call.mac_cycles), call.macs, call.issued, len(call.ops), call.moved()),
+            CallCounters(self.clock.cycles_to_ps(call.mac_cycles), call.macs, call.issued, len(call.ops), call.moves),
         )
         if self.observer.wants_ops:
             ends = run.computed()[call.layout.tiling(call.fields).last]

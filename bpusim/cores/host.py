@@ -10,6 +10,7 @@ from typing import Any
 
 import simpy
 
+from bpusim.alarm import alarm
 from bpusim.hardware import HostSpec
 from bpusim.ports import BufferKind, Observer, Port, Transfer
 from bpusim.trace import CpuWork
@@ -62,7 +63,7 @@ class HostCluster:
         if duration <= 0 and (traffic is None or not traffic.bytes):
             return 0
         queued: Ps = 0
-        if not self._take():
+        if not self.take():
             turn = simpy.Event(self.env)
             self._line.append(turn)
             self._watch()
@@ -76,20 +77,20 @@ class HostCluster:
             if not flow.ended:
                 yield flow.done
             self.observer.moved(self.port.name, traffic.moved, self.env.now)  # type: ignore[arg-type]  # integer time
-        self._give()
+        self.give()
         return queued
 
     def aside(self, duration: Ps) -> Ps | simpy.Event:
         """Work that nobody waits for yet, on a core of its own: when it will be done, or, if it has to wait in line, an
         event. While nobody else wants the core it costs no event."""
-        if not self._take():
+        if not self.take():
             return self.env.process(self.work(duration))
         end: Ps = self.env.now + duration  # type: ignore[assignment]  # integer by construction
         heappush(self._aside, end)
         return end
 
-    def _take(self) -> bool:
-        """A core, if one is free."""
+    def take(self) -> bool:
+        """Occupy a core, if one is free; ``give`` it back."""
         while self._aside and self._aside[0] <= self.env.now:
             heappop(self._aside)
             self._free += 1
@@ -98,7 +99,8 @@ class HostCluster:
         self._free -= 1
         return True
 
-    def _give(self) -> None:
+    def give(self) -> None:
+        """A core is free again."""
         if self._line:
             self._line.popleft().succeed()
         else:
@@ -108,13 +110,14 @@ class HostCluster:
         """Somebody is in line: see to the next core that work set aside gives back."""
         if self._aside and self._line and not self._watched:
             self._watched = True
-            self.env.timeout(self._aside[0] - self.env.now).callbacks.append(self._back)
+            wait: Ps = self._aside[0] - self.env.now  # type: ignore[assignment]  # integer by construction
+            alarm(self.env, wait, self._back)
 
-    def _back(self, _timer: simpy.Event) -> None:
+    def _back(self, _alarm: object) -> None:
         self._watched = False
         if self._aside and self._aside[0] <= self.env.now:
             heappop(self._aside)
-            self._give()
+            self.give()
         self._watch()
 
     def fallback_ps(self, work: CpuWork) -> Ps:

@@ -9,7 +9,7 @@ later time, the timer stays and sets itself anew when it goes off; where to an e
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -18,6 +18,7 @@ from operator import attrgetter
 
 import simpy
 
+from bpusim.alarm import alarm
 from bpusim.dram.arbitration import PROPORTIONAL, Ask, Rules, meeting, settle
 from bpusim.dram.background import Background
 from bpusim.dram.behaviour import Behaviour
@@ -31,7 +32,6 @@ __all__ = ["FlowChannel"]
 _ROUNDS = 4
 _PACED, _SETTLED = 4, 20
 """So many flows may be paced, each asking or not; rounds to find how often each asks."""
-_key = attrgetter("key")
 _KEPT = 4096
 """So many mixes of flows are remembered with their rates."""
 
@@ -69,6 +69,8 @@ class FlowChannel:
         self.rules = rules
         self._observer = observer
         self._flows: list[Transmission] = []
+        self._keys: list[tuple[int, float, float]] = []
+        self._paced = 0
         self._kinds: dict[object, int] = {}
         self._ports: list[FlowPort] = []
         self._armed: list[Ps] = []
@@ -100,46 +102,57 @@ class FlowChannel:
         if flow.bytes <= 0:
             flow.finish(self._now())
             return
-        self._advance(self._now())
-        for mate in self._flows:
-            if mate.port is flow.port:
-                self._alone_in_kind(flow)
-                break
-        insort(self._flows, flow, key=_key)
+        port = flow.port
+        port.active += 1
+        if port.active > 1:
+            self._alone_in_kind(flow)
+        at = bisect_right(self._keys, flow.key)
+        self._keys.insert(at, flow.key)
+        self._flows.insert(at, flow)
+        if flow.pace is not None:
+            self._paced += 1
         self.reshare()
+
+    def _remove(self, flow: Transmission) -> None:
+        at = self._flows.index(flow)
+        del self._flows[at], self._keys[at]
+        flow.port.active -= 1
+        if flow.pace is not None:
+            self._paced -= 1
 
     def _alone_in_kind(self, flow: Transmission) -> None:
         """Two flows of one port share it: it is like no other port any more."""
         port, own = flow.port, self._kind(flow.port.name)
         if port.kind != own:
             port.kind = own
-            for f in (*self._flows, flow):
-                f.rated()
-            self._flows.sort(key=_key)
+            flow.rated()
+            self._rated()
 
-    def changed(self, flow: Transmission) -> None:
+    def _rated(self) -> None:
+        """Some flows have other keys."""
+        for f in self._flows:
+            f.rated()
+        self._flows.sort(key=attrgetter("key"))
+        self._keys = [f.key for f in self._flows]
+
+    def changed(self) -> None:
         """A flow has another limit."""
-        self._advance(self._now())
-        flow.rated()
-        self._flows.sort(key=_key)
+        self._rated()
         self.reshare()
 
     def rerated(self, port: FlowPort) -> None:
         """A port runs at another rate: it is like no other port any more, and no mix is what it was."""
-        self._advance(self._now())
         port.kind = self._kind((port.name, port.limit))
         self._known.clear()
-        for f in self._flows:
-            f.rated()
-        self._flows.sort(key=_key)
+        self._rated()
         self.reshare()
 
     def moved(self) -> dict[str, int]:
         """Bytes moved so far by master, those of flows under way included (rounded down)."""
-        self._advance(self._now())
-        out: dict[str, int] = {}
+        now, out = self._now(), dict[str, int]()
+        self._advance(now)
         for p in self._ports:
-            under_way = [int(f.progress) for f in self._flows if f.port is p]
+            under_way = [int(f.progress(now)) for f in self._flows if f.port is p]
             if p.moved or under_way:
                 out[p.name] = out.get(p.name, 0) + p.moved + sum(under_way)
         for b in self._background:
@@ -155,22 +168,18 @@ class FlowChannel:
         """Mean latency of each master's lines in ps, its own path included, as its share of the channel implies it."""
         moved, waited = self.moved(), dict.fromkeys((p.name for p in self._ports), 0.0)
         for p in self._ports:
-            waited[p.name] += p.waited + sum(f.waited_by_now() for f in self._flows if f.port is p)
+            waited[p.name] += p.waited + sum(f.waited_by(self._now()) for f in self._flows if f.port is p)
         return {name: total / moved[name] for name, total in waited.items() if total and moved.get(name)}
 
     def _now(self) -> Ps:
         return self.env.now  # type: ignore[return-value]  # integer by construction
 
     def _advance(self, now: Ps) -> None:
-        """Account what went on since the last change: all rates were constant, but for bursts while nobody watched."""
-        duration = now - self._since
-        if duration > 0:
-            for f in self._flows:
-                progress = f.progress + f.rate * duration / PS_PER_S
-                f.progress = progress if progress < f.bytes else float(f.bytes)
-            if self._background:
-                self._advance_background(now)
-            self._since = now
+        """Account what background masters did since the last change: rates were constant, but for bursts while nobody
+        watched."""
+        if self._background and now > self._since:
+            self._advance_background(now)
+        self._since = now
 
     def _advance_background(self, now: Ps) -> None:
         at = self._since
@@ -193,15 +202,17 @@ class FlowChannel:
         """Work out all rates anew and set the timer for the next end (later, while flows are being ended)."""
         if self._ending:
             return
-        now, flows = self._now(), self._flows
-        self._advance(now)
+        now = self._now()
+        if self._background:
+            self._advance(now)
+        flows = self._flows
         self._shares = shares = self._shares_of(flows)
         first: Ps | None = None
-        risen = None
+        risen: list[Callable[[], None]] | None = None
         for f, rate, latency in zip(flows, shares.rates, shares.latencies, strict=True):
             if rate != f.rate or f.fresh:
                 if f.rising is not None and f.slowed and 0 < f.rate < rate:
-                    risen = f.rising
+                    risen = [*(risen or ()), f.rising]
                 f.take(rate, latency, now)
             due = f.due
             if due is not None and (first is None or due < first):
@@ -211,17 +222,16 @@ class FlowChannel:
         if self._background and flows and (first is not None or self._helped(flows)):
             first = min([e for e in (first, *self._edges(now)) if e is not None], default=None)
         self._first = first
-        self._arm(now)
-        if risen is not None:
-            risen()
+        if first is not None and (not self._armed or first < self._armed[-1]):
+            self._arm(first, now)
+        if risen:
+            for tell in risen:
+                tell()
 
-    def _arm(self, now: Ps) -> None:
-        """A timer for what comes first, unless one goes off before: it will see to it."""
-        first, armed = self._first, self._armed
-        if first is not None and (not armed or first < armed[-1]):
-            armed.append(first)
-            timer = self.env.timeout(first - now)
-            timer.callbacks.append(self._expired)
+    def _arm(self, first: Ps, now: Ps) -> None:
+        """A timer for what comes first. If one goes off before, there is no need for it: that one will see to it."""
+        self._armed.append(first)
+        alarm(self.env, first - now, self._expired)
 
     def _helped(self, flows: Sequence[Transmission]) -> bool:
         """Whether flows that stand still would move with all bursts over."""
@@ -244,8 +254,11 @@ class FlowChannel:
             return _Shares((), (), ())
         if len(flows) == 1 and not self._background:
             return _Shares((flows[0].alone,), (flows[0].port.latency_alone,), ())
-        paced = [i for i, f in enumerate(flows) if f.pace is not None and f.pace < f.asked]
-        return self._averaged(flows, paced) if paced else self._mix(flows)
+        if self._paced:
+            paced = [i for i, f in enumerate(flows) if f.pace is not None and f.pace < f.asked]
+            if paced:
+                return self._averaged(flows, paced)
+        return self._mix(flows)
 
     def _averaged(self, flows: Sequence[Transmission], paced: Sequence[int]) -> _Shares:
         """Paced flows ask for part of the time, each by itself: the mean over who asks."""
@@ -284,7 +297,7 @@ class FlowChannel:
 
     def _mix(self, flows: Sequence[Transmission]) -> _Shares:
         """Rates of flows that all ask, worked out once for each mix."""
-        key: object = tuple([f.key for f in flows])
+        key: object = tuple(self._keys if flows is self._flows else [f.key for f in flows])
         if self._background:
             key = key, self._on
         found = self._known.get(key)
@@ -344,20 +357,24 @@ class FlowChannel:
         background = tuple(of_closed.get(b.name, part * b.spec.rate if b in first else 0.0) for b in self._background)
         return _Shares(tuple(rates[id(f)] for f in flows), tuple(latencies[id(f)] for f in flows), background)
 
-    def _expired(self, _timer: simpy.Event) -> None:
+    def _expired(self, _alarm: object) -> None:
         now = self._armed.pop()
         first = self._first
-        if first is None or now < first:  # it has moved to a later time
-            self._arm(now)
+        if first is None:
             return
-        self._advance(now)
+        if now < first:  # it has moved to a later time
+            if not self._armed or first < self._armed[-1]:
+                self._arm(first, now)
+            return
         soon = now + 1  # a picosecond apart is rounding
         ended = [f for f in self._flows if f.due is not None and f.due <= soon]
         # NOTE: masters start their next flows inside ``finish``; rates are shared out once, after them.
         self._ending = True
+        if self._background:
+            self._advance(now)
         try:
             for f in ended:
-                self._flows.remove(f)
+                self._remove(f)
             for f in ended:
                 f.finish(now)
         finally:

@@ -20,12 +20,12 @@ __all__ = ["FlowPort", "Transmission"]
 class Transmission(Ending):
     """A transfer under way on a :class:`bpusim.dram.FlowChannel`: a :class:`bpusim.ports.Flow`.
 
-    The channel advances all its transfers together; ``due`` is when the last byte arrives at the present rate.
+    It keeps its history of rates; what it has moved is worked out from the last row when somebody asks.
     """
 
     __slots__ = (
         "_channel", "_history", "alone", "asked", "bytes", "due", "fresh", "key", "latency", "limit", "pace", "port",
-        "progress", "rate", "rising", "slowed", "waited", "written",
+        "rate", "rising", "slowed", "waited", "written",
     )  # fmt: skip
 
     def __init__(
@@ -48,12 +48,11 @@ class Transmission(Ending):
         self.rising = rising
         self.rate = -1.0
         self.latency = 0.0
-        self.progress = 0.0
-        """Bytes accounted so far."""
         self.waited = 0.0
         """Bytes up to the last row of the history times their latency."""
         self.slowed = False
         self.due: Ps | None = None
+        """When the last byte arrives at the present rate; None if it stands still."""
         self._history: list[tuple[Ps, float, float, float]] = []
         self.rated()
 
@@ -62,15 +61,16 @@ class Transmission(Ending):
         port, limit = self.port, self.limit
         self.fresh = True
         """Whether its end has to be worked out anew, even at the same rate."""
+        asked = port.rate_alone
         if limit is None:
-            self.asked = port.rate_alone
-            """B/s it takes with the channel to itself while it asks."""
             self.key = port.kind, -1.0, self.written
             """Transfers of one key get the same while they ask."""
         else:
-            self.asked = min(port.rate_alone, limit)
+            asked = min(asked, limit)
             self.key = port.kind, limit, self.written
-        self.alone = self.asked if self.pace is None else min(self.asked, self.pace)
+        self.asked = asked
+        """B/s it takes with the channel to itself while it asks."""
+        self.alone = asked if self.pace is None else min(asked, self.pace)
         """B/s it would get with the channel to itself."""
 
     @property
@@ -84,7 +84,7 @@ class Transmission(Ending):
             raise ValueError(f"a limit of {bytes_per_s} B/s")
         self.limit = bytes_per_s
         if not self.ended:
-            self._channel.changed(self)
+            self._channel.changed()
 
     def cut(self, sizes: Sequence[int]) -> int:
         """End at the first of these sizes that it has not passed; returns that."""
@@ -104,39 +104,47 @@ class Transmission(Ending):
                 return min(by_then + rate * (at - start) / PS_PER_S, float(self.bytes))
         return 0.0
 
+    def progress(self, now: Ps) -> float:
+        """Bytes arrived by now, while it is under way."""
+        if not self._history:
+            return 0.0
+        start, by_then, rate, _ = self._history[-1]
+        moved = by_then + rate * (now - start) / PS_PER_S
+        return moved if moved < self.bytes else float(self.bytes)
+
+    def waited_by(self, now: Ps) -> float:
+        """Bytes so far times their latency."""
+        return self.waited + (self.progress(now) - self._history[-1][1]) * self.latency
+
     def take(self, rate: float, latency: float, now: Ps) -> None:
         """Go on at ``rate`` from ``now``."""
-        progress = self.progress
-        self._close(progress, now)
+        history, moved, size = self._history, 0.0, self.bytes
+        if history:
+            start, by_then, before, alone = history[-1]
+            moved = by_then + before * (now - start) / PS_PER_S
+            if moved > size:
+                moved = float(size)
+            self.waited += (moved - by_then) * self.latency
+            if before < alone and start < now:
+                self.slowed = True
         self.rate, self.latency, self.fresh = rate, latency, False
-        self._history.append((now, progress, rate, self.alone))
-        left = self.bytes - progress
+        history.append((now, moved, rate, self.alone))
         if rate > 0:
-            self.due = now + ceil(left * PS_PER_S / rate)
+            self.due = now + ceil((size - moved) * PS_PER_S / rate)
         else:
-            self.due = now if left <= 0 else None
+            self.due = now if moved >= size else None
 
     def finish(self, now: Ps) -> None:
         """The last byte has arrived."""
-        self.progress = progress = float(self.bytes)
-        self._close(progress, now)
-        self._history.append((now, progress, 0.0, self.alone))
-        self.port.moved += self.bytes
-        self.port.waited += self.waited
-        self._end()
-
-    def _close(self, progress: float, now: Ps) -> None:
-        """The last row of the history is over."""
-        history = self._history
+        history, size, port = self._history, self.bytes, self.port
         if history:
-            start, by_then, rate, alone = history[-1]
-            self.waited += (progress - by_then) * self.latency
-            if rate < alone and start < now:
+            start, by_then, before, alone = history[-1]
+            port.waited += self.waited + (size - by_then) * self.latency
+            if before < alone and start < now:
                 self.slowed = True
-
-    def waited_by_now(self) -> float:
-        """Bytes so far times their latency."""
-        return self.waited + (self.progress - self._history[-1][1]) * self.latency
+        history.append((now, float(size), 0.0, self.alone))
+        port.moved += size
+        self._end()
 
 
 class FlowPort(MasterPort):
@@ -146,12 +154,24 @@ class FlowPort(MasterPort):
     the same for ports that are treated alike.
     """
 
-    __slots__ = ("_listeners", "channel", "kind", "latency_alone", "moved", "rate_alone", "rate_max", "waited")
+    __slots__ = (
+        "_listeners",
+        "active",
+        "channel",
+        "kind",
+        "latency_alone",
+        "moved",
+        "rate_alone",
+        "rate_max",
+        "waited",
+    )
 
     def __init__(self, channel: FlowChannel, name: str, window: int, path: Ps, limit: float, kind: int) -> None:
         super().__init__(name, window, path, limit, channel.rules, channel.behaviour)
         self.channel = channel
         self.kind = kind
+        self.active = 0
+        """Transfers under way."""
         self.moved = 0
         """Bytes of transfers that have ended."""
         self.waited = 0.0

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add
 
-from bpusim.ports import BufferKind, CallCounters
+from bpusim.ports import MOVES, BufferKind, CallCounters
 from bpusim.units import Ps
 
 __all__ = ["CoreCounters", "Recorder"]
+
+_COUNTERS = 5
 
 
 @dataclass(slots=True)
@@ -22,23 +24,42 @@ class CoreCounters:
     macs: int = 0
     issued: int = 0
 
-    def add(self, duration: Ps, counters: CallCounters) -> None:
-        """Count one finished call."""
-        self.calls += 1
-        self.occupied += duration
-        self.mac_busy += counters.mac_busy_ps
-        self.macs += counters.macs
-        self.issued += counters.issued_macs
-
 
 @dataclass(slots=True)
 class Recorder:
     """Implements :class:`bpusim.ports.Observer` by counting; labels of calls are ``stream/phase``."""
 
-    cores: dict[str, CoreCounters] = field(default_factory=lambda: defaultdict(CoreCounters))
-    labels: dict[str, CoreCounters] = field(default_factory=lambda: defaultdict(CoreCounters))
-    moved_bytes: dict[str, dict[tuple[BufferKind, bool], int]] = field(default_factory=dict)
+    _totals: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    """By core and label: calls, time in them, the counters, bytes in the order of ``MOVES``."""
+    _host: dict[str, dict[tuple[BufferKind, bool], int]] = field(default_factory=dict)
     _started: dict[str, Ps] = field(default_factory=dict)
+
+    @property
+    def cores(self) -> dict[str, CoreCounters]:
+        """By core."""
+        return self._counted(0)
+
+    @property
+    def labels(self) -> dict[str, CoreCounters]:
+        """By label."""
+        return self._counted(1)
+
+    def _counted(self, part: int) -> dict[str, CoreCounters]:
+        sums: dict[str, list[int]] = {}
+        for key, row in self._totals.items():
+            sums[key[part]] = list(map(add, sums.get(key[part], [0] * _COUNTERS), row))
+        return {name: CoreCounters(*row) for name, row in sums.items()}
+
+    @property
+    def moved_bytes(self) -> dict[str, dict[tuple[BufferKind, bool], int]]:
+        """By master, then by (buffer kind, is a write)."""
+        out = {master: dict(table) for master, table in self._host.items()}
+        for (core, _), row in self._totals.items():
+            table = out.setdefault(core, {})
+            for key, n in zip(MOVES, row[_COUNTERS:], strict=True):
+                if n:
+                    table[key] = table.get(key, 0) + n
+        return out
 
     @property
     def wants_rates(self) -> bool:
@@ -52,9 +73,10 @@ class Recorder:
     def call_ended(self, core: str, label: str, at: Ps, counters: CallCounters) -> None:
         """A core finished a call."""
         duration = at - self._started.pop(core)
-        self.cores[core].add(duration, counters)
-        self.labels[label].add(duration, counters)
-        self.moved(core, counters.moved, at)
+        busy, macs, issued, _, moved = counters
+        row = (1, duration, busy, macs, issued, *moved)
+        totals = self._totals.get((core, label))
+        self._totals[core, label] = list(map(add, totals, row)) if totals is not None else list(row)
 
     @property
     def wants_ops(self) -> bool:
@@ -65,8 +87,8 @@ class Recorder:
         """Not asked for."""
 
     def moved(self, master: str, totals: Mapping[tuple[BufferKind, bool], int], at: Ps) -> None:  # noqa: ARG002
-        """Bytes of a finished call, or of host work."""
-        table = self.moved_bytes.setdefault(master, {})
+        """Bytes of host work."""
+        table = self._host.setdefault(master, {})
         for key, n in totals.items():
             table[key] = table.get(key, 0) + n
 
@@ -81,5 +103,5 @@ class Recorder:
 
     def occupied_until(self, core: str, now: Ps) -> Ps:
         """Time in calls up to ``now``, a call in progress included."""
-        done = self.cores[core].occupied if core in self.cores else 0
+        done = sum(row[1] for key, row in self._totals.items() if key[0] == core)
         return done + (now - self._started[core] if core in self._started else 0)

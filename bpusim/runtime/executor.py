@@ -8,6 +8,7 @@ from typing import Any
 
 import simpy
 
+from bpusim.alarm import Later
 from bpusim.cores import CallResult, HostCluster, HostTraffic
 from bpusim.metrics import Ledger
 from bpusim.runtime.placement import PlacedModel
@@ -129,15 +130,27 @@ class Executor:
             ledger.add(enters, self.now() - begin)
         yield from self.on_host(prepare + spec.doorbell, enters, ledger)
         submitted = self.now()
-        done = queue.submit(call, session.stream, phase)
+        leaving = spec.interrupt + self.host.cache_ps(call.written("io"))
+        over, held = Later(self.env), False
+
+        def ended(result: CallResult) -> None:
+            # The interrupt follows at once if a CPU core is free for it: one event for both.
+            nonlocal held
+            held = leaving > 0 and self.host.take()
+            over.succeed_in(leaving if held else 0, result)
+
+        queue.submit(call, session.stream, phase, ended)
         if self.options.async_submit and upcoming:
             session.ahead = self.host.aside(upcoming)
-        result: CallResult = yield done
+        result: CallResult = yield over
         ledger.add("queueing", result.start - submitted)
         for cause, duration in result.causes():
             ledger.add(cause, duration)
-        shared = call.written("io")
-        yield from self.on_host(spec.interrupt + self.host.cache_ps(shared), leaves, ledger)
+        if held:
+            self.host.give()
+            ledger.add(leaves, leaving)
+        else:
+            yield from self.on_host(leaving, leaves, ledger)
         if self.options.log_ops:
             yield from self.on_host(len(call.ops) * spec.log_per_op, "host", ledger)
 

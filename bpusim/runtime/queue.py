@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import simpy
@@ -19,7 +20,7 @@ __all__ = ["CoreQueue"]
 class _Waiting:
     call: Call
     program: CallProgram
-    done: simpy.Event
+    then: Callable[[CallResult], None]
 
 
 class CoreQueue:
@@ -32,19 +33,17 @@ class CoreQueue:
         self._waiting: list[_Waiting] = []
         self._seq = 0
 
-    def submit(self, program: CallProgram, stream: str, phase: str) -> simpy.Event:
-        """Line up a call; the event's value is its :class:`bpusim.cores.CallResult`."""
+    def submit(self, program: CallProgram, stream: str, phase: str, then: Callable[[CallResult], None]) -> None:
+        """Line up a call; ``then`` is told its :class:`bpusim.cores.CallResult` when it is over."""
         self._seq += 1
-        done = simpy.Event(self.env)
         if self.core.busy or self._waiting:
             now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
             call = Call(stream, phase, 0, None, self.core.estimate(program), now, self._seq)
-            self._waiting.append(_Waiting(call, program, done))
+            self._waiting.append(_Waiting(call, program, then))
             if not self.core.busy:
                 self._serve()
         else:
-            self._run(program, stream, phase, done)
-        return done
+            self._run(program, stream, phase, then)
 
     def _serve(self) -> None:
         now: Ps = self.env.now  # type: ignore[assignment]
@@ -58,11 +57,11 @@ class CoreQueue:
                     f"policy {type(self.policy).__name__} picked a call that is not ready", do="return one of ready"
                 )
             self._waiting.remove(entry)
-        self._run(entry.program, entry.call.stream, entry.call.phase, entry.done)
+        self._run(entry.program, entry.call.stream, entry.call.phase, entry.then)
 
-    def _run(self, program: CallProgram, stream: str, phase: str, done: simpy.Event) -> None:
+    def _run(self, program: CallProgram, stream: str, phase: str, then: Callable[[CallResult], None]) -> None:
         def ended(result: CallResult) -> None:
-            done.succeed(result)
+            then(result)
             if self._waiting and not self.core.busy:
                 self._serve()
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bpusim.errors import TraceError
-from bpusim.ports import BUFFER_KINDS, BufferKind, Transfer
+from bpusim.ports import BUFFER_KINDS, MOVES, BufferKind, Transfer
 from bpusim.trace.basis import evaluator
 from bpusim.trace.model import Coefs, Op, Phase, Repeat, buffer_kind
 
@@ -29,7 +29,6 @@ _FIELDS = ("cycles", "mac_cycles", "macs", "issued", "tiles")
 _NF = len(_FIELDS)
 _NK = len(BUFFER_KINDS)
 _TILES, _READS, _WRITES = _FIELDS.index("tiles"), slice(_NF, _NF + _NK), slice(_NF + _NK, None)
-_MOVES: tuple[tuple[BufferKind, bool], ...] = tuple((kind, write) for write in (False, True) for kind in BUFFER_KINDS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,9 +211,14 @@ class CallProgram:
         """Items ``start`` to ``stop`` as one transfer list."""
         return ItemRange(self, start, stop, int(self.items.bytes[start:stop].sum()))
 
+    @property
+    def moves(self) -> list[int]:
+        """DRAM bytes of the whole call in the order of ``MOVES``."""
+        return self.sums[_NF:]
+
     def moved(self) -> dict[tuple[BufferKind, bool], int]:
-        """DRAM bytes of the whole call by (buffer kind, is a write); kinds that move nothing are left out."""
-        return {key: n for key, n in zip(_MOVES, self.sums[_NF:], strict=True) if n}
+        """The same by (buffer kind, is a write); kinds that move nothing are left out."""
+        return {key: n for key, n in zip(MOVES, self.moves, strict=True) if n}
 
 
 def _share(total: Ints, pieces: Ints, place: Ints) -> Ints:
@@ -352,7 +356,7 @@ class _CpuOp:
         elements = {c: _dot(v, at) for c, v in self.op.vec.items()}
         if bound[3]:
             elements["mac"] = bound[3]
-        moved = {key: n for key, n in zip(_MOVES, bound[_NF:], strict=True) if n}
+        moved = {key: n for key, n in zip(MOVES, bound[_NF:], strict=True) if n}
         return CpuWork(self.op.id, self.op.type, elements, moved, self.op.tensors)
 
 

@@ -7,7 +7,7 @@ from bpusim.ports import CallCounters
 
 
 def counters(**moved: int) -> CallCounters:
-    return CallCounters(mac_busy_ps=5, macs=70, issued_macs=80, ops=3, moved={("kv", False): moved.get("kv", 0)})
+    return CallCounters(mac_busy_ps=5, macs=70, issued_macs=80, ops=3, moved=[0, moved.get("kv", 0), *[0] * 6])
 
 
 def test_a_call_counts_for_its_core_and_its_label() -> None:

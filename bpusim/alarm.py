@@ -1,0 +1,39 @@
+"""The cheapest event there is: a callback after a delay, for components that are no processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import simpy
+
+from bpusim.units import Ps
+
+__all__ = ["Later", "alarm"]
+
+
+class _Alarm:
+    """What SimPy's loop needs of an event that nobody waits for and that cannot fail."""
+
+    __slots__ = ("callbacks",)
+    _ok = True
+
+    def __init__(self, callback: Callable[[Any], None]) -> None:
+        self.callbacks: list[Callable[[Any], None]] | None = [callback]
+
+
+def alarm(env: simpy.Environment, delay: Ps, callback: Callable[[Any], None]) -> object:
+    """Call ``callback(alarm)`` in ``delay``; returns the alarm, to tell one from another."""
+    event = _Alarm(callback)
+    env.schedule(event, delay=delay)  # type: ignore[arg-type]  # all that the loop asks of an event
+    return event
+
+
+class Later(simpy.Event):
+    """An event that may be told in advance when it will succeed: a timeout that is started after it is waited for."""
+
+    def succeed_in(self, delay: Ps, value: Any) -> None:
+        """Succeed with ``value`` in ``delay``."""
+        self._ok = True
+        self._value = value
+        self.env.schedule(self, delay=delay)
