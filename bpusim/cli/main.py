@@ -75,7 +75,7 @@ def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None
 
         bursts, seconds = bank_cost(scenario, overrides)
         click.echo(f"bank model: {bursts / 1e6:.1f} million bursts, about {seconds:.0f} s of CPU", err=True)
-    result = simulate(loaded)
+    result = simulate(loaded, records=folder is not None)
     if folder is not None:
         from bpusim.report.folder import write_folder
 

@@ -3,7 +3,8 @@
 from bpusim.metrics.causes import CAUSES, Ledger, shares_ms
 from bpusim.metrics.recorder import CoreCounters, Recorder
 from bpusim.metrics.result import ChatStats, CoreStats, DramStats, FrameStats, PhaseStats, Result, RunWarning
-from bpusim.metrics.streams import ChatRecord, FrameRecord, RequestRow, percentile_ms, rate_per_s
+from bpusim.metrics.samples import Samples
+from bpusim.metrics.streams import ChatRecord, FrameRecord, RequestRow, rate_per_s
 
 __all__ = [
     "CAUSES",
@@ -20,7 +21,7 @@ __all__ = [
     "RequestRow",
     "Result",
     "RunWarning",
-    "percentile_ms",
+    "Samples",
     "rate_per_s",
     "shares_ms",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from bpusim.metrics.causes import shares_ms
 from bpusim.metrics.recorder import CoreCounters
-from bpusim.metrics.streams import ChatRecord, FrameRecord, RequestRow, percentile_ms, rate_per_s
+from bpusim.metrics.streams import ChatRecord, FrameRecord, RequestRow, rate_per_s
 from bpusim.ports import BufferKind
 from bpusim.units import PS_PER_S, Ps
 
@@ -72,16 +72,17 @@ class ChatStats:
     @classmethod
     def of(cls, r: ChatRecord, elapsed: Ps, phases: Mapping[str, PhaseStats]) -> ChatStats:
         """From a record over ``elapsed`` of wall time."""
-        ttft, ttft_shares = shares_ms(r.first.spent, r.first_tokens)
+        first_tokens = len(r.ttfts)
+        ttft, ttft_shares = shares_ms(r.first.spent, first_tokens)
         tpot, tpot_shares = shares_ms(r.decode.spent, r.decode_tokens)
         return cls(
             tokens=r.tokens,
-            requests=len(r.requests),
-            ttft_mean_ms=ttft if r.first_tokens else None,
-            ttft_p99_ms=percentile_ms([row.ttft for row in r.requests], 99),
+            requests=r.requests,
+            ttft_mean_ms=ttft if first_tokens else None,
+            ttft_p99_ms=r.ttfts.percentile_ms(99),
             tpot_mean_ms=tpot if r.decode_tokens else None,
-            itl_p50_ms=percentile_ms(r.gaps, 50),
-            itl_p99_ms=percentile_ms(r.gaps, 99),
+            itl_p50_ms=r.gaps.percentile_ms(50),
+            itl_p99_ms=r.gaps.percentile_ms(99),
             decode_tokens_per_s=1000 / tpot if tpot else 0.0,
             tokens_per_s=rate_per_s(r.tokens, elapsed),
             breakdown_ms=tpot_shares,
@@ -130,8 +131,8 @@ class FrameStats:
             frames=len(r.latencies),
             dropped=r.dropped,
             latency_mean_ms=mean if r.latencies else None,
-            latency_p50_ms=percentile_ms(r.latencies, 50),
-            latency_p99_ms=percentile_ms(r.latencies, 99),
+            latency_p50_ms=r.latencies.percentile_ms(50),
+            latency_p99_ms=r.latencies.percentile_ms(99),
             fps=rate_per_s(len(r.latencies), elapsed),
             breakdown_ms=shares,
         )
@@ -266,7 +267,7 @@ class Result:
     resident_bytes: int
     usable_bytes: int
     warnings: Sequence[RunWarning]
-    requests: Sequence[RequestRow] = field(repr=False)
+    requests: Sequence[RequestRow] | None = field(repr=False)
     about: str = ""
 
     @property

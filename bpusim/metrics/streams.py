@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bpusim.metrics.causes import Ledger
+from bpusim.metrics.samples import Samples
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["ChatRecord", "FrameRecord", "RequestRow", "percentile_ms", "rate_per_s"]
+__all__ = ["ChatRecord", "FrameRecord", "RequestRow", "rate_per_s"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +34,20 @@ class ChatRecord:
     """Everything counted of one chat stream. ``decode`` and ``first`` sum the causes of all decode tokens and of all
     times to first token."""
 
-    requests: list[RequestRow] = field(default_factory=list)
+    rows: list[RequestRow] | None = None
+    """Every finished request, if they are to be kept."""
+    requests: int = 0
     tokens: int = 0
-    gaps: list[Ps] = field(default_factory=list)
+    ttfts: Samples = field(default_factory=Samples)
+    gaps: Samples = field(default_factory=Samples)
     decode: Ledger = field(default_factory=Ledger)
     first: Ledger = field(default_factory=Ledger)
-    first_tokens: int = 0
-    ttft_total: Ps = 0
     open: tuple[str, Ps] | None = None
     """The step in progress: its phase and when it began."""
 
     def phase_time(self, phase: str, now: Ps) -> Ps:
         """Time spent in ``prefill`` or ``decode`` up to ``now``, the step in progress included."""
-        done = self.ttft_total if phase == "prefill" else sum(self.gaps)
+        done = self.ttfts.total if phase == "prefill" else self.gaps.total
         return done + (now - self.open[1] if self.open is not None and self.open[0] == phase else 0)
 
     @property
@@ -61,18 +62,8 @@ class FrameRecord:
 
     captured: int = 0
     dropped: int = 0
-    latencies: list[Ps] = field(default_factory=list)
+    latencies: Samples = field(default_factory=Samples)
     ledger: Ledger = field(default_factory=Ledger)
-
-
-def percentile_ms(values: Sequence[Ps], q: float) -> float | None:
-    """Percentile ``q`` in ms, linear between samples as numpy has it; None of nothing."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    at = (len(ordered) - 1) * q / 100
-    low = int(at)
-    return (ordered[low] + (ordered[min(low + 1, len(ordered) - 1)] - ordered[low]) * (at - low)) / 1e9
 
 
 def rate_per_s(count: int, duration: Ps) -> float:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from bpusim.errors import BpusimError
 from bpusim.metrics import Result
 
 __all__ = ["requests_csv", "streams_csv", "summary_json"]
@@ -38,6 +39,8 @@ def requests_csv(result: Result) -> str:
     """One row a finished request, by arrival."""
     keys = ["stream", "request", "prompt_tokens", "output_tokens", "arrival_s", "ttft_ms", "tpot_ms", "e2e_ms"]
     rows = []
+    if result.requests is None:
+        raise BpusimError("this run kept no requests", do="simulate it with records=True")
     for r in result.requests:
         tpot = (r.end - r.first_token) / (r.tokens - 1) / 1e9 if r.tokens > 1 else None
         rows.append(

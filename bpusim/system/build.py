@@ -75,8 +75,11 @@ class System:
     warnings: list[RunWarning] = field(default_factory=list)
 
     @classmethod
-    def build(cls, scenario: Scenario) -> System:
-        """Wire the machine and load the models. Raises a :class:`BpusimError` with every problem found."""
+    def build(cls, scenario: Scenario, *, records: bool = False) -> System:
+        """Wire the machine and load the models. Raises a :class:`BpusimError` with every problem found.
+
+        ``records``: keep a row of every request, not only their statistics.
+        """
         machine = scenario.machine
         traces = load_traces(scenario)
         warnings = [w for name in scenario.models for w in name_warnings(name)]
@@ -98,7 +101,7 @@ class System:
         )
         queues = {i: CoreQueue(env, core, Fifo()) for i, core in enumerate(cores)}
         executor = Executor(env, host, queues, options)
-        streams = {name: _stream(name, spec, models) for name, spec in scenario.streams.items()}
+        streams = {name: _stream(name, spec, models, records) for name, spec in scenario.streams.items()}
         system = cls(scenario, env, recorder, channel, cores, executor, streams, models, memory, warnings + placing)
         system.warnings.extend(system._idle_cores())
         system.warnings.extend(channel_warnings(scenario))
@@ -147,7 +150,7 @@ class System:
         scenario, machine = self.scenario, self.scenario.machine
         peak = machine.cores.peak_macs_per_s
         streams: dict[str, ChatStats | FrameStats] = {}
-        requests: list[RequestRow] = []
+        rows: list[RequestRow] | None = None
         for name, s in self.streams.items():
             if isinstance(s, ChatStream):
                 phases = {
@@ -155,7 +158,8 @@ class System:
                     "decode": self._phase(name, "decode", s.record.phase_time("decode", elapsed), peak),
                 }
                 streams[name] = ChatStats.of(s.record, elapsed, phases)
-                requests.extend(s.record.requests)
+                if s.record.rows is not None:
+                    rows = [*(rows or []), *s.record.rows]
             else:
                 streams[name] = FrameStats.of(s.record, elapsed)
         cores = {
@@ -189,7 +193,8 @@ class System:
             for name, n in dropped.items()
             if n
         )
-        requests.sort(key=lambda r: (r.arrived, r.stream))
+        if rows is not None:
+            rows.sort(key=lambda r: (r.arrived, r.stream))
         return Result(
             scenario.name,
             elapsed,
@@ -201,7 +206,7 @@ class System:
             self.memory.resident,
             self.memory.usable,
             tuple(self.warnings),
-            tuple(requests),
+            rows,
             scenario.about,
         )
 
@@ -219,13 +224,21 @@ class System:
         return out
 
 
-def simulate(scenario: str | Path | Scenario, *, set: Mapping[str, object] | Sequence[str] | None = None) -> Result:
-    """Run a scenario (a file, with overrides by path, or a loaded one) and give its :class:`Result`."""
+def simulate(
+    scenario: str | Path | Scenario,
+    *,
+    set: Mapping[str, object] | Sequence[str] | None = None,
+    records: bool = False,
+) -> Result:
+    """Run a scenario (a file, with overrides by path, or a loaded one) and give its :class:`Result`.
+
+    With ``records`` it has a row of every request; without, statistics alone, and memory does not grow with the run.
+    """
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario, set or {})
     elif set:
         raise ScenarioError("overrides need a scenario file, not a loaded scenario", do="pass set= to load_scenario")
-    return System.build(scenario).run()
+    return System.build(scenario, records=records).run()
 
 
 def _merge(scenario: Scenario) -> Merge:
@@ -234,11 +247,18 @@ def _merge(scenario: Scenario) -> Merge:
     return "exact" if engine.dram == "bank" and engine.merge == "on" else engine.merge
 
 
-def _stream(name: str, spec: Any, models: Mapping[str, PlacedModel]) -> ChatStream | FrameStream:
+def _stream(name: str, spec: Any, models: Mapping[str, PlacedModel], records: bool) -> ChatStream | FrameStream:
     if isinstance(spec, ChatSpec):
         requests = None if spec.requests == "forever" else spec.requests
         return ChatStream(
-            name, models[spec.chat], spec.prompt, spec.output, requests, spec.start, spec.think, ChatRecord()
+            name,
+            models[spec.chat],
+            spec.prompt,
+            spec.output,
+            requests,
+            spec.start,
+            spec.think,
+            ChatRecord([] if records else None),
         )
     return FrameStream(
         name,

@@ -63,8 +63,7 @@ class ChatStream:
         first = executor.now()
         ledger.close(first - arrived)
         record.first.take(ledger)
-        record.first_tokens += 1
-        record.ttft_total += first - arrived
+        record.ttfts.append(first - arrived)
         record.tokens += 1
         for n in range(self.output - 1):
             begin = executor.now()
@@ -79,7 +78,9 @@ class ChatStream:
             record.gaps.append(gap)
             record.tokens += 1
         record.open = None
-        record.requests.append(RequestRow(self.name, index, self.prompt, self.output, arrived, first, executor.now()))
+        record.requests += 1
+        if record.rows is not None:
+            record.rows.append(RequestRow(self.name, index, self.prompt, self.output, arrived, first, executor.now()))
 
     def _sample(self, executor: Executor, ledger: Ledger) -> Generator[simpy.Event, Any, None]:
         """Read a row of logits, pick a token, send it out."""

@@ -17,7 +17,7 @@ from bpusim.metrics import (
     RequestRow,
     Result,
     RunWarning,
-    percentile_ms,
+    Samples,
     rate_per_s,
 )
 
@@ -31,6 +31,13 @@ def ledger(**causes: int) -> Ledger:
     return out
 
 
+def samples(*durations: int) -> Samples:
+    out = Samples()
+    for duration in durations:
+        out.append(duration)
+    return out
+
+
 def chat_record() -> ChatRecord:
     """Two requests: first tokens after 100 and 300 ms, then gaps of 10, 20 and 60 ms."""
     rows = [
@@ -38,13 +45,13 @@ def chat_record() -> ChatRecord:
         RequestRow("chat", 1, 8, 2, 200 * MS, 500 * MS, 560 * MS),
     ]
     return ChatRecord(
-        requests=rows,
+        rows=rows,
+        requests=2,
         tokens=5,
-        gaps=[10 * MS, 20 * MS, 60 * MS],
+        ttfts=samples(*(row.ttft for row in rows)),
+        gaps=samples(10 * MS, 20 * MS, 60 * MS),
         decode=ledger(dram=60 * MS, host=30 * MS),
         first=ledger(compute=400 * MS),
-        first_tokens=2,
-        ttft_total=400 * MS,
     )
 
 
@@ -52,16 +59,7 @@ def chat_stats(elapsed: int = S) -> ChatStats:
     return ChatStats.of(chat_record(), elapsed, {})
 
 
-# Samples and rates
-
-
-@pytest.mark.parametrize(("q", "ms"), [(0, 1.0), (50, 3.0), (75, 4.5), (100, 6.0)])
-def test_a_percentile_is_linear_between_samples(q: float, ms: float) -> None:
-    assert percentile_ms([6 * MS, 1 * MS, 4 * MS, 2 * MS], q) == pytest.approx(ms)
-
-
-def test_there_is_no_percentile_of_nothing() -> None:
-    assert percentile_ms([], 50) is None
+# Rates
 
 
 def test_a_rate_is_a_count_over_seconds() -> None:
@@ -117,7 +115,7 @@ def test_a_stream_without_tokens_has_no_means() -> None:
 
 
 def test_a_stream_of_single_tokens_has_no_time_per_output_token() -> None:
-    record = ChatRecord(first=ledger(host=5 * MS), first_tokens=1, tokens=1)
+    record = ChatRecord(first=ledger(host=5 * MS), ttfts=samples(5 * MS), tokens=1)
     stats = ChatStats.of(record, S, {})
     assert (stats.ttft_mean_ms, stats.tpot_mean_ms) == (5.0, None)
 
@@ -126,7 +124,9 @@ def test_a_stream_of_single_tokens_has_no_time_per_output_token() -> None:
 
 
 def test_frames_count_latency_and_rate_of_those_that_came_through() -> None:
-    record = FrameRecord(captured=10, dropped=6, latencies=[20 * MS, 30 * MS, 70 * MS], ledger=ledger(camera=120 * MS))
+    record = FrameRecord(
+        captured=10, dropped=6, latencies=samples(20 * MS, 30 * MS, 70 * MS), ledger=ledger(camera=120 * MS)
+    )
     stats = FrameStats.of(record, S // 2)
     assert (stats.captured, stats.frames, stats.dropped) == (10, 3, 6)
     assert (stats.latency_mean_ms, stats.latency_p50_ms, stats.fps) == (40.0, 30.0, 6.0)

@@ -40,7 +40,7 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
 
 @pytest.fixture(scope="module")
 def result(scenario: Scenario) -> Result:
-    return simulate(scenario)
+    return simulate(scenario, records=True)
 
 
 def _rows(text: str) -> list[dict[str, str]]:
