@@ -35,7 +35,9 @@ def submit(
     """Logs (when done, stream, when begun), in ns."""
     (call,) = b.trace(b.op("a", ns, read={"kv": (size,)})).bind("frame").calls
     yield b.env.timeout(start * NS)
-    result = yield queue.submit(call, name, "frame")
+    done = b.env.event()
+    queue.submit(call, name, "frame", done.succeed)
+    result = yield done
     log.append((b.env.now // NS, name, result.start // NS))
 
 
