@@ -37,3 +37,11 @@ class Later(simpy.Event):
         self._ok = True
         self._value = value
         self.env.schedule(self, delay=delay)
+
+    def happen(self, value: Any) -> None:
+        """Succeed with ``value`` at once, within the event that is being processed."""
+        callbacks, self.callbacks = self.callbacks, None  # type: ignore[assignment]  # as SimPy's loop does it
+        self._ok = True
+        self._value = value
+        for tell in callbacks:
+            tell(self)

@@ -180,42 +180,41 @@ class BpuCore:
         self._timer = alarm(self.env, duration, self._go)
 
     def _go(self, timer: object) -> None:
-        if timer is self._timer:
+        if timer is self._timer and self._run is not None:
             self._timer = None
-            self._next()
+            self._next(self._run)
 
     def _arrived(self, flow: Flow) -> None:
         self.flow = None
         run = self._run
         assert run is not None
         run.arrived(flow)
-        self._next()
+        self._next(run)
 
     def _rising(self) -> None:
         if self._run is not None:
             self._run.caught_up(self._now())
 
-    def _next(self) -> None:
-        run, now = self._run, self._now()
-        assert run is not None
+    def _next(self, run: CallRun) -> None:
+        now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
         wait = run.go(now)
         if wait is None:
             self._end(run, now)
         elif wait:
-            self._wait(wait)
+            self._timer = alarm(self.env, wait, self._go)
 
     def _end(self, run: CallRun, now: Ps) -> None:
         self._run = None
-        call = self._call
-        self.observer.call_ended(
+        call, observer = self._call, self.observer
+        observer.call_ended(
             self.name,
             self._label,
             now,
             CallCounters(self.clock.cycles_to_ps(call.mac_cycles), call.macs, call.issued, len(call.ops), call.moves),
         )
-        if self.observer.wants_ops:
+        if observer.wants_ops:
             ends = run.computed()[call.layout.tiling(call.fields).last]
-            self.observer.ops_ended(self.name, self._label, self._start, ends.tolist())
+            observer.ops_ended(self.name, self._label, self._start, ends.tolist())
         self._then(self._explain(run, now))
 
     def _explain(self, run: CallRun, now: Ps) -> CallResult:

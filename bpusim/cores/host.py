@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Any
 
 import simpy
 
-from bpusim.alarm import alarm
+from bpusim.alarm import Later, alarm
 from bpusim.hardware import HostSpec
 from bpusim.ports import BufferKind, Observer, Port, Transfer
 from bpusim.trace import CpuWork
@@ -51,49 +50,43 @@ class HostCluster:
         self.port = port
         self.observer = observer
         self._free = spec.cores
-        self._line: deque[simpy.Event] = deque()
+        self._line: deque[_Job] = deque()
         self._aside: list[Ps] = []
         self._watched = False
 
-    def work(self, duration: Ps, traffic: HostTraffic | None = None) -> Generator[simpy.Event, Any, Ps]:
+    def work(self, duration: Ps, traffic: HostTraffic | None = None) -> Later | None:
         """Occupy one core for ``duration``, or until ``traffic`` has moved if that takes longer (a roofline).
 
-        Returns the time spent in line for a core.
+        The event's value is the time spent in line for a core. None if there is nothing to do.
         """
-        if duration <= 0 and (traffic is None or not traffic.bytes):
-            return 0
-        queued: Ps = 0
-        if not self.take():
-            turn = simpy.Event(self.env)
-            self._line.append(turn)
+        if traffic is not None and not traffic.bytes:
+            traffic = None
+        if duration <= 0 and traffic is None:
+            return None
+        job = _Job(self, duration, traffic)
+        if self.take():
+            job.begin()
+        else:
+            self._line.append(job)
             self._watch()
-            begin = self.env.now
-            yield turn
-            queued = self.env.now - begin  # type: ignore[assignment]  # integer by construction
-        flow = self.port.start(traffic) if traffic is not None and traffic.bytes else None
-        if duration > 0:
-            yield self.env.timeout(duration)
-        if flow is not None and traffic is not None:
-            if not flow.ended:
-                yield flow.done
-            self.observer.moved(self.port.name, traffic.moved, self.env.now)  # type: ignore[arg-type]  # integer time
-        self.give()
-        return queued
+        return job.done
 
-    def aside(self, duration: Ps) -> Ps | simpy.Event:
+    def aside(self, duration: Ps) -> Ps | simpy.Event | None:
         """Work that nobody waits for yet, on a core of its own: when it will be done, or, if it has to wait in line, an
         event. While nobody else wants the core it costs no event."""
-        if not self.take():
-            return self.env.process(self.work(duration))
+        if duration <= 0 or not self.take():
+            return self.work(duration)
         end: Ps = self.env.now + duration  # type: ignore[assignment]  # integer by construction
         heappush(self._aside, end)
         return end
 
     def take(self) -> bool:
         """Occupy a core, if one is free; ``give`` it back."""
-        while self._aside and self._aside[0] <= self.env.now:
-            heappop(self._aside)
-            self._free += 1
+        if self._aside:
+            now = self.env.now
+            while self._aside and self._aside[0] <= now:
+                heappop(self._aside)
+                self._free += 1
         if not self._free:
             return False
         self._free -= 1
@@ -102,7 +95,7 @@ class HostCluster:
     def give(self) -> None:
         """A core is free again."""
         if self._line:
-            self._line.popleft().succeed()
+            self._line.popleft().begin()
         else:
             self._free += 1
 
@@ -128,3 +121,42 @@ class HostCluster:
     def cache_ps(self, n_bytes: int) -> Ps:
         """Cache maintenance on ``n_bytes`` shared with an accelerator."""
         return round(n_bytes * self.spec.cache_per_byte)
+
+
+class _Job:
+    """Work of a core, from when it asks for one."""
+
+    __slots__ = ("_left", "asked", "done", "duration", "host", "queued", "traffic")
+
+    def __init__(self, host: HostCluster, duration: Ps, traffic: HostTraffic | None) -> None:
+        self.host, self.duration, self.traffic = host, duration, traffic
+        self.done = Later(host.env)
+        self.asked = host.env.now
+        self.queued: Ps = 0
+        self._left = 2
+
+    def begin(self) -> None:
+        """It has a core."""
+        host, traffic = self.host, self.traffic
+        self.queued = host.env.now - self.asked  # type: ignore[assignment]  # integer by construction
+        if traffic is None:
+            self.done.callbacks.append(self._over)
+            self.done.succeed_in(self.duration, self.queued)
+            return
+        host.port.start(traffic, then=self._half)
+        if self.duration > 0:
+            alarm(host.env, self.duration, self._half)
+        else:
+            self._half(None)
+
+    def _half(self, _: object) -> None:
+        """Its time is over, or its bytes have moved: it takes both."""
+        self._left -= 1
+        if self._left == 0 and self.traffic is not None:
+            host = self.host
+            host.observer.moved(host.port.name, self.traffic.moved, host.env.now)  # type: ignore[arg-type]
+            host.give()
+            self.done.happen(self.queued)
+
+    def _over(self, _: object) -> None:
+        self.host.give()

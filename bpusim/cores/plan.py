@@ -13,7 +13,7 @@ lower rate ``D_k - D_j`` only grows. In a stretch bound by bandwidth that leaves
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import mul
 from typing import TYPE_CHECKING
 
@@ -89,6 +89,9 @@ class Plan:
     low: int
     high: int
     runs: tuple[Run, ...]
+    ends: tuple[tuple[int, ...], tuple[int, ...]]
+    """Values of the basis at both."""
+    _tails: dict[float, Ps | None] = field(default_factory=dict, compare=False, repr=False)
 
     def sizes(self, at: Sequence[int]) -> list[int]:
         """Bytes of each run."""
@@ -96,6 +99,19 @@ class Plan:
 
     def alone(self, sizes: Sequence[int], rate: float) -> Ps:
         """How long the call takes from its first byte at a constant rate."""
+        if rate not in self._tails:
+            low, high = (self._beyond(self.sizes(at), rate) for at in self.ends)
+            self._tails[rate] = low if abs(high - low) <= _MARGIN else None  # but for rounding
+        tail = self._tails[rate]
+        if tail is not None:  # nothing in it depends on the position but its bytes
+            return round(sum(sizes) * PS_PER_S / rate) + tail
+        return self._replay(sizes, rate)
+
+    def _beyond(self, sizes: Sequence[int], rate: float) -> Ps:
+        """How much longer it takes than its bytes do."""
+        return self._replay(sizes, rate) - round(sum(sizes) * PS_PER_S / rate)
+
+    def _replay(self, sizes: Sequence[int], rate: float) -> Ps:
         now, before, ps_per_byte = 0, 0, PS_PER_S / rate
         known: list[list[Ps]] = []
         for run, size in zip(self.runs, sizes, strict=True):
@@ -157,7 +173,8 @@ def _plan(call: CallProgram, low: tuple[int, int, int], high: tuple[int, int, in
         if i < n:  # at its start, all up to what it waits for is computed
             before = float(b.work[1][b.depends[i] + 1 : i].sum())
     runs = _runs(layout, spans, b, PS_PER_S / timing.rate_max)
-    return Plan(low[0], high[0], runs) if runs is not None else None
+    ends = layout.basis(*low), layout.basis(*high)
+    return Plan(low[0], high[0], runs, ends) if runs is not None else None
 
 
 def _bounds(layout: CallLayout, at_low: tuple[int, ...], at_high: tuple[int, ...], timing: Timing) -> _Bounds | None:

@@ -90,9 +90,9 @@ class PlannedRun:
 
     def arrived(self, flow: Flow) -> None:
         """Note when what others wait for is computed."""
-        k, history = self._at, flow.history
+        k, history, size, before = self._at, flow.history, self.sizes[self._at], self._before
         self.contended = self.contended or flow.slowed
-        ends = [q.at(history, self.sizes[k], self._before) for q in self.plan.runs[k].queries]
+        ends = [q.at(history, size, before) for q in self.plan.runs[k].queries]
         self._ends.append(ends)
         self._histories.append(history)
         self._before = ends[-1]

@@ -31,7 +31,8 @@ class Ending:
                 self._done.succeed(self)
         return self._done
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Tell those who wait."""
         self.ended = True
         if self._done is not None:
             self._done.succeed(self)

@@ -68,6 +68,7 @@ class FlowChannel:
         self.behaviour = behaviour
         self.rules = rules
         self._observer = observer
+        self._watched = observer.wants_rates
         self._flows: list[Transmission] = []
         self._keys: list[tuple[int, float, float]] = []
         self._paced = 0
@@ -202,7 +203,7 @@ class FlowChannel:
         """Work out all rates anew and set the timer for the next end (later, while flows are being ended)."""
         if self._ending:
             return
-        now = self._now()
+        now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
         if self._background:
             self._advance(now)
         flows = self._flows
@@ -217,7 +218,7 @@ class FlowChannel:
             due = f.due
             if due is not None and (first is None or due < first):
                 first = due
-        if self._observer.wants_rates:
+        if self._watched:
             self._tell(now)
         if self._background and flows and (first is not None or self._helped(flows)):
             first = min([e for e in (first, *self._edges(now)) if e is not None], default=None)

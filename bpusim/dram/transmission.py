@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bpusim.dram.ending import Ending
 from bpusim.dram.port import MasterPort
-from bpusim.ports import Flow, History, TransferList
+from bpusim.ports import Flow, TransferList
 from bpusim.units import PS_PER_S, Ps
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Transmission(Ending):
     """
 
     __slots__ = (
-        "_channel", "_history", "alone", "asked", "bytes", "due", "fresh", "key", "latency", "limit", "pace", "port",
+        "_channel", "alone", "asked", "bytes", "due", "fresh", "history", "key", "latency", "limit", "pace", "port",
         "rate", "rising", "slowed", "waited", "written",
     )  # fmt: skip
 
@@ -53,7 +53,8 @@ class Transmission(Ending):
         self.slowed = False
         self.due: Ps | None = None
         """When the last byte arrives at the present rate; None if it stands still."""
-        self._history: list[tuple[Ps, float, float, float]] = []
+        self.history: list[tuple[Ps, float, float, float]] = []
+        """Its rates so far; once it is done, the last row is its end."""
         self.rated()
 
     def rated(self) -> None:
@@ -73,11 +74,6 @@ class Transmission(Ending):
         self.alone = asked if self.pace is None else min(asked, self.pace)
         """B/s it would get with the channel to itself."""
 
-    @property
-    def history(self) -> History:
-        """Its rates so far; once it is done, the last row is its end."""
-        return self._history
-
     def set_limit(self, bytes_per_s: float | None) -> None:
         """Cap the rate from now on; None lifts the cap."""
         if bytes_per_s is not None and bytes_per_s < 0:
@@ -96,7 +92,7 @@ class Transmission(Ending):
 
     def served(self, at: Ps) -> float:
         """Bytes arrived by ``at``."""
-        history = self._history
+        history = self.history
         if self.ended and at >= history[-1][0]:
             return float(self.bytes)
         for start, by_then, rate, _ in reversed(history):
@@ -106,19 +102,19 @@ class Transmission(Ending):
 
     def progress(self, now: Ps) -> float:
         """Bytes arrived by now, while it is under way."""
-        if not self._history:
+        if not self.history:
             return 0.0
-        start, by_then, rate, _ = self._history[-1]
+        start, by_then, rate, _ = self.history[-1]
         moved = by_then + rate * (now - start) / PS_PER_S
         return moved if moved < self.bytes else float(self.bytes)
 
     def waited_by(self, now: Ps) -> float:
         """Bytes so far times their latency."""
-        return self.waited + (self.progress(now) - self._history[-1][1]) * self.latency
+        return self.waited + (self.progress(now) - self.history[-1][1]) * self.latency
 
     def take(self, rate: float, latency: float, now: Ps) -> None:
         """Go on at ``rate`` from ``now``."""
-        history, moved, size = self._history, 0.0, self.bytes
+        history, moved, size = self.history, 0.0, self.bytes
         if history:
             start, by_then, before, alone = history[-1]
             moved = by_then + before * (now - start) / PS_PER_S
@@ -136,7 +132,7 @@ class Transmission(Ending):
 
     def finish(self, now: Ps) -> None:
         """The last byte has arrived."""
-        history, size, port = self._history, self.bytes, self.port
+        history, size, port = self.history, self.bytes, self.port
         if history:
             start, by_then, before, alone = history[-1]
             port.waited += self.waited + (size - by_then) * self.latency
@@ -144,7 +140,7 @@ class Transmission(Ending):
                 self.slowed = True
         history.append((now, float(size), 0.0, self.alone))
         port.moved += size
-        self._end()
+        self.end()
 
 
 class FlowPort(MasterPort):

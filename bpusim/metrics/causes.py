@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from bpusim.units import Ps
 
@@ -48,6 +48,14 @@ class Ledger:
         if duration < 0:
             raise ValueError(f"{duration} ps of {cause}")
         self._spent[cause] = self._spent.get(cause, _NONE[cause]) + duration
+
+    def add_all(self, charges: Iterable[tuple[str, Ps]]) -> None:
+        """Charge each (cause, duration)."""
+        spent = self._spent
+        for cause, duration in charges:
+            if duration < 0:
+                raise ValueError(f"{duration} ps of {cause}")
+            spent[cause] = spent.get(cause, _NONE[cause]) + duration
 
     def close(self, total: Ps) -> None:
         """What no cause has claimed of ``total`` becomes ``other``."""

@@ -37,6 +37,19 @@ class Session:
     ahead: Ps | simpy.Event | None = None
 
 
+@dataclass(slots=True)
+class _Leg:
+    """A call's way: its core's queue, what going there and coming back is charged to, what its preparation takes, and
+    that of the call behind it; None: the next step's first."""
+
+    queue: CoreQueue
+    phase: str
+    enters: str
+    leaves: str
+    preparation: Ps
+    upcoming: Ps | None = None
+
+
 class Executor:
     """The runtime's way of running a step on the machine."""
 
@@ -47,6 +60,7 @@ class Executor:
         self.host = host
         self.queues = queues
         self.options = options
+        self._routes: dict[tuple[str, str], list[list[_Leg]]] = {}
 
     def now(self) -> Ps:
         """Simulated time."""
@@ -56,11 +70,13 @@ class Executor:
         self, duration: Ps, cause: str, ledger: Ledger, traffic: HostTraffic | None = None
     ) -> Generator[simpy.Event, Any, None]:
         """Host work, charged to ``cause``; time in line for a CPU core is ``queueing``."""
-        begin = self.now()
-        queued = yield from self.host.work(duration, traffic)
-        if queued:
-            ledger.add("queueing", queued)
-        ledger.add(cause, self.now() - begin - queued)
+        begin = self.env.now
+        done = self.host.work(duration, traffic)
+        if done is not None:
+            queued: Ps = yield done
+            if queued:
+                ledger.add("queueing", queued)
+            ledger.add(cause, self.env.now - begin - queued)  # type: ignore[arg-type]  # integer by construction
 
     def step(
         self,
@@ -77,26 +93,46 @@ class Executor:
 
         ``more``: another step is sure to follow, so that an asynchronous runtime prepares its first call meanwhile.
         """
-        programs = [model.bind(part, phase, kv, tokens) for part in range(len(model.parts))]
-        first = self._preparation(programs[0].calls[0]) if more and programs[0].calls else 0
-        for part, (core, _) in enumerate(model.parts):
-            segments = programs[part].segments
-            calls = [k for k, s in enumerate(segments) if isinstance(s, CallProgram)]
-            for k, segment in enumerate(segments):
+        route = self._routes.get((model.name, phase))
+        if route is None:
+            route = self._routes[model.name, phase] = self._route(model, phase, kv, tokens)
+        again = route[0][0].preparation if more and route[0] else 0
+        for part, legs in enumerate(route):
+            calls = iter(legs)
+            for segment in model.bind(part, phase, kv, tokens).segments:
                 if isinstance(segment, CpuWork):
                     yield from self._fallback(segment, ledger)
-                    continue
-                last = k == calls[-1]
+                else:
+                    yield from self._call(session, next(calls), segment, again, ledger)
+
+    def _route(self, model: PlacedModel, phase: str, kv: int, tokens: int) -> list[list[_Leg]]:
+        """The calls of a phase, part by part: where each goes, and what the way there and back is charged to."""
+        route: list[list[_Leg]] = []
+        for part, (core, _) in enumerate(model.parts):
+            segments = model.bind(part, phase, kv, tokens).segments
+            calls = [k for k, s in enumerate(segments) if isinstance(s, CallProgram)]
+            legs: list[_Leg] = []
+            for n, k in enumerate(calls):
+                call, last = segments[k], n + 1 == len(calls)
+                assert isinstance(call, CallProgram)
                 hands_over = last and part < len(model.parts) - 1
                 after_cpu = k > 0 and isinstance(segments[k - 1], CpuWork)
                 before_cpu = k + 1 < len(segments) and isinstance(segments[k + 1], CpuWork)
-                enters = "fallback" if after_cpu else "handover" if part and k == calls[0] else "dispatch"
-                leaves = "fallback" if before_cpu else "handover" if hands_over else "dispatch"
-                upcoming = 0 if hands_over else first
-                if not last:
-                    follower = segments[calls[calls.index(k) + 1]]
-                    upcoming = self._preparation(follower) if isinstance(follower, CallProgram) else 0
-                yield from self._call(session, self.queues[core], segment, phase, enters, leaves, upcoming, ledger)
+                legs.append(
+                    _Leg(
+                        self.queues[core],
+                        phase,
+                        "fallback" if after_cpu else "handover" if part and not n else "dispatch",
+                        "fallback" if before_cpu else "handover" if hands_over else "dispatch",
+                        self._preparation(call),
+                    )
+                )
+                if n:
+                    legs[n - 1].upcoming = legs[n].preparation
+                if hands_over:
+                    legs[n].upcoming = 0
+            route.append(legs)
+        return route
 
     def _preparation(self, call: CallProgram) -> Ps:
         """Host work before the doorbell of ``call``: descriptors, and the cache addresses of every layer."""
@@ -104,54 +140,54 @@ class Executor:
         return max(spec.dispatch - spec.doorbell, 0) + call.layout.caches * spec.dispatch_per_layer
 
     def _call(
-        self,
-        session: Session,
-        queue: CoreQueue,
-        call: CallProgram,
-        phase: str,
-        enters: str,
-        leaves: str,
-        upcoming: Ps,
-        ledger: Ledger,
+        self, session: Session, leg: _Leg, call: CallProgram, again: Ps, ledger: Ledger
     ) -> Generator[simpy.Event, Any, None]:
-        """Submit one call and wait for its interrupt; prepare the ``upcoming`` one meanwhile, if submit is async."""
-        spec = self.host.spec
-        if not self.options.memory_pool:
+        """Submit one call and wait for its interrupt; prepare the next one meanwhile, if submit is async.
+
+        ``again``: preparation of the step behind this one, 0 if there may be none.
+        """
+        env, host, options = self.env, self.host, self.options
+        spec = host.spec
+        if not options.memory_pool:
             yield from self.on_host(call.layout.tensors * spec.allocate_per_tensor, "host", ledger)
+        begin = env.now
         ahead, session.ahead = session.ahead, None
-        prepare = self._preparation(call) if ahead is None else 0
-        if ahead is not None:
-            begin = self.now()
-            if isinstance(ahead, simpy.Event):
-                if not ahead.processed:
-                    yield ahead
-            elif ahead > begin:
-                yield self.env.timeout(ahead - begin)
-            ledger.add(enters, self.now() - begin)
-        yield from self.on_host(prepare + spec.doorbell, enters, ledger)
-        submitted = self.now()
-        leaving = spec.interrupt + self.host.cache_ps(call.written("io"))
-        over, held = Later(self.env), False
+        prepare = spec.doorbell
+        if ahead is None:
+            prepare += leg.preparation
+        elif isinstance(ahead, simpy.Event):
+            if not ahead.processed:
+                yield ahead
+        elif ahead > begin:
+            yield env.timeout(ahead - begin)
+        done = host.work(prepare)
+        queued: Ps = (yield done) if done is not None else 0
+        submitted = env.now
+        ledger.add(leg.enters, submitted - begin - queued)  # type: ignore[arg-type]  # integer by construction
+        leaving = spec.interrupt + host.cache_ps(call.written("io"))
+        over, held = Later(env), False
 
         def ended(result: CallResult) -> None:
             # The interrupt follows at once if a CPU core is free for it: one event for both.
             nonlocal held
-            held = leaving > 0 and self.host.take()
+            held = leaving > 0 and host.take()
             over.succeed_in(leaving if held else 0, result)
 
-        queue.submit(call, session.stream, phase, ended)
-        if self.options.async_submit and upcoming:
-            session.ahead = self.host.aside(upcoming)
+        leg.queue.submit(call, session.stream, leg.phase, ended)
+        upcoming = again if leg.upcoming is None else leg.upcoming
+        if upcoming and options.async_submit:
+            session.ahead = host.aside(upcoming)
         result: CallResult = yield over
-        ledger.add("queueing", result.start - submitted)
-        for cause, duration in result.causes():
-            ledger.add(cause, duration)
+        queued += result.start - submitted  # type: ignore[assignment]  # integer by construction
+        ledger.add_all(result.causes())
+        if queued:
+            ledger.add("queueing", queued)
         if held:
-            self.host.give()
-            ledger.add(leaves, leaving)
+            host.give()
+            ledger.add(leg.leaves, leaving)
         else:
-            yield from self.on_host(leaving, leaves, ledger)
-        if self.options.log_ops:
+            yield from self.on_host(leaving, leg.leaves, ledger)
+        if options.log_ops:
             yield from self.on_host(len(call.ops) * spec.log_per_op, "host", ledger)
 
     def _fallback(self, work: CpuWork, ledger: Ledger) -> Generator[simpy.Event, Any, None]:

@@ -131,10 +131,12 @@ class CallLayout:
 class CallProgram:
     """One call at a position: a run of BPU ops. Its sums are dot products; its items are made only for who asks."""
 
-    __slots__ = ("_bound", "_items", "at", "bytes", "layout", "mix", "position", "sums")
+    __slots__ = ("_bound", "_items", "at", "bytes", "layout", "mix", "ops", "position", "sums")
 
     def __init__(self, layout: CallLayout, at: tuple[int, ...], position: tuple[int, int, int]) -> None:
         self.layout = layout
+        self.ops = layout.ops
+        """Ops in program order, repeats unrolled."""
         self.at = at
         """Values of the phase's basis here."""
         self.position = position
@@ -148,11 +150,6 @@ class CallProgram:
         """Part of that which is written."""
         self._bound: Ints | None = None
         self._items: CallItems | None = None
-
-    @property
-    def ops(self) -> tuple[Op, ...]:
-        """Ops in program order, repeats unrolled."""
-        return self.layout.ops
 
     @property
     def fields(self) -> Ints:

@@ -54,7 +54,8 @@ def host(env: simpy.Environment, recorder: Recorder) -> HostCluster:
 def worker(host: HostCluster, log: list[Any], name: str, duration: int, size: int = 0, start: int = 0) -> Iterator[Any]:
     """Logs (when done, name, time in line)."""
     yield host.env.timeout(start)
-    queued = yield from host.work(duration, HostTraffic("io:x", {("io", False): size}) if size else None)
+    done = host.work(duration, HostTraffic("io:x", {("io", False): size}) if size else None)
+    queued = 0 if done is None else (yield done)
     log.append((host.env.now, name, queued))
 
 
@@ -130,9 +131,43 @@ def test_two_works_share_the_channel(host: HostCluster) -> None:
 
 
 def test_moved_bytes_are_told_to_the_observer(host: HostCluster, recorder: Recorder) -> None:
-    host.env.process(host.work(5, HostTraffic("spill:x", {("spill", False): 100, ("spill", True): 30})))
+    host.work(5, HostTraffic("spill:x", {("spill", False): 100, ("spill", True): 30}))
     host.env.run()
     assert recorder.moved_bytes == {"cpu": {("spill", False): 100, ("spill", True): 30}}
+
+
+# Work set aside
+
+
+def test_work_set_aside_says_when_it_will_be_done_and_costs_no_event(host: HostCluster) -> None:
+    assert host.aside(10) == 10
+    host.env.run()
+    assert host.env.now == 0
+
+
+def test_work_set_aside_occupies_its_core(host: HostCluster) -> None:
+    log: list[Any] = []
+    assert [host.aside(10), host.aside(30)] == [10, 30]
+    for name, start in [("a", 2), ("b", 3), ("c", 40)]:
+        host.env.process(worker(host, log, name, 5, start=start))
+    host.env.run()
+    # The first in line takes the core that is free at 10, the second the same one at 15; at 40 both are free.
+    assert log == [(15, "a", 8), (20, "b", 12), (45, "c", 0)]
+
+
+def test_work_set_aside_waits_in_line_too(host: HostCluster) -> None:
+    log: list[Any] = []
+    for name in "ab":
+        host.env.process(worker(host, log, name, 10))
+    host.env.run(until=1)
+    event = host.aside(5)
+    assert isinstance(event, simpy.Event)
+    host.env.run()
+    assert (host.env.now, event.value) == (15, 9)
+
+
+def test_there_is_nothing_to_wait_for_in_no_work_set_aside(host: HostCluster) -> None:
+    assert host.aside(0) is None
 
 
 # Traffic

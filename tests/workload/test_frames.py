@@ -128,7 +128,7 @@ def test_cpu_stages_occupy_a_core(b: Any) -> None:
 
 def test_cpu_stages_wait_for_a_core(bench: Make) -> None:
     b = bench(cpus=1, async_submit=False)
-    b.env.process(b.host.work(50 * NS))
+    b.host.work(50 * NS)
     record = run(b, camera(b, before={"cpu": 300 * NS}, count=1))
     assert latencies(record) == [50 + 300 + FIXED + 100]
     assert spent(record)["queueing"] == 50

@@ -91,7 +91,7 @@ class BankFlow(Ending):
     def finish(self, at: Ps) -> None:
         """The last byte has arrived."""
         self.note(at, float(self.bytes))
-        self._end()
+        self.end()
 
 
 class BankPort(MasterPort):
