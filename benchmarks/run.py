@@ -1,9 +1,11 @@
-"""Measures what a user waits for. CPU seconds of whole processes, the least of several runs, beside a reference loop.
+"""Measures what a user waits for: the engine, start-up, compiling, the bank model.
 
-    python benchmarks/run.py [--runs 5] [--models FOLDER] [--json FILE]
+    python benchmarks/run.py [--only PATTERN] [--runs 3] [--json FILE] [--markdown FILE] [--against FILE]
+    python benchmarks/run.py --profile CASE
+    python benchmarks/run.py --list
 
-``--models`` names the folder of the ONNX exports; without it the 3B is compiled from its configuration, whose graph is
-the same. The machine matters: the reference loop (ten million additions) tells how fast it was.
+Seconds are CPU seconds of fresh processes, the least of several runs. Machines differ and are never quiet: the
+reference loop (ten million additions) is run before and after each case, and ``--against`` takes it into account.
 """
 
 from __future__ import annotations
@@ -12,112 +14,106 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-CONFIG_3B = {
-    "model_type": "qwen2",
-    "hidden_size": 2048,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 2,
-    "intermediate_size": 11008,
-    "vocab_size": 151936,
-    "max_position_embeddings": 4096,
-    "tie_word_embeddings": True,
-}
+from cases import CASES, Case, Engine
+from measure import Laboratory
+from report import compared, tables
 
 
-BANK = """
-import time
-from bpusim.dram.bank.model import BankRun, Master
-from bpusim.dram.timing import channel
-
-N, found = 500_000, channel("LPDDR4-4266x32")
-STREAMS = {
-    "sequential": Master(count=N),
-    "random": Master("rand", count=N, region=1 << 30),
-    "25 % writes": Master(count=N, write=25, seed=7),
-}
-for m in STREAMS.values():
-    BankRun(found, [m]).run(10_000)
-for name, m in STREAMS.items():
-    run, begin = BankRun(found, [m]), time.process_time()
-    run.run()
-    print(name, (time.process_time() - begin) * 1e6 / N, sep="\\t")
-"""
+def picked(pattern: str) -> Sequence[Case]:
+    """The cases whose name contains ``pattern``, or the one that is called so."""
+    found = [c for c in CASES if c.name == pattern] or [c for c in CASES if pattern in c.name]
+    if not found:
+        raise SystemExit(f"error: no case has '{pattern}' in its name; --list shows them")
+    return found
 
 
-def bank(runs: int) -> dict[str, float]:
-    """CPU seconds of a million requests on the bank model after warm-up, the least of several processes."""
-    best: dict[str, float] = {}
-    for _ in range(runs):
-        for line in subprocess.check_output([sys.executable, "-c", BANK], text=True, cwd=ROOT).splitlines():
-            name, seconds = line.split("\t")
-            best[name] = min(best.get(name, float("inf")), float(seconds))
-    return best
+def profiled(pattern: str) -> Engine:
+    """The one engine case meant."""
+    found = [c for c in picked(pattern) if isinstance(c, Engine)]
+    if not found:
+        raise SystemExit(f"error: '{pattern}' is not a case of the engine; only those can be profiled")
+    if len(found) > 1:
+        raise SystemExit(f"error: '{pattern}' may be any of: {'; '.join(c.name for c in found)}")
+    return found[0]
 
 
-def measure(command: list[str]) -> tuple[float, float]:
-    """(CPU seconds, peak MB) of one process."""
-    child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        raise SystemExit(f"{' '.join(command)} failed with {child.returncode}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+def loaded(file: Path) -> dict[str, Any]:
+    """What an earlier ``--json`` saved."""
+    try:
+        saved = json.loads(file.read_text())
+        for case in saved["cases"].values():
+            _ = case["kind"], case["reference_s"], case["figures"]
+    except OSError as e:
+        raise SystemExit(f"error: cannot read {file}: {e.strerror}") from None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise SystemExit(f"error: {file} was not written by --json") from None
+    return dict(saved)
+
+
+def measured(cases: Sequence[Case], runs: int) -> dict[str, Any]:
+    """All of them, as saved by ``--json``."""
+    with tempfile.TemporaryDirectory() as folder:
+        laboratory = Laboratory(Path(folder), runs)
+        found = {}
+        for k, case in enumerate(cases, 1):
+            print(f"{k}/{len(cases)} {case.name}", file=sys.stderr)
+            found[case.name] = laboratory.run(case)
+    loops = laboratory.reference
+    return {
+        "python": platform.python_version(),
+        "machine": platform.platform(),
+        "cpus": os.cpu_count(),
+        "runs": runs,
+        "reference_s": {"least": min(loops), "median": median(loops), "most": max(loops), "all": loops},
+        "cases": found,
+    }
+
+
+def parsed() -> argparse.Namespace:
+    """The command line; what cannot work is said now, not after minutes."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--only", default="", metavar="PATTERN", help="cases with this in their names")
+    options.add_argument("--runs", type=int, default=3, metavar="N", help="processes for each case (3)")
+    options.add_argument("--json", type=Path, metavar="FILE", help="save the figures")
+    options.add_argument("--markdown", type=Path, metavar="FILE", help="save what is printed")
+    options.add_argument("--against", type=Path, metavar="FILE", help="print ratios to saved figures")
+    options.add_argument("--profile", metavar="CASE", help="print where a case of the engine spends its time")
+    options.add_argument("--list", action="store_true", help="print the names of the cases")
+    args = options.parse_args()
+    if args.runs < 1:
+        raise SystemExit(f"error: --runs {args.runs}: at least one")
+    for file in (args.json, args.markdown):
+        if file is not None and file.is_dir():
+            raise SystemExit(f"error: cannot write {file}: it is a folder")
+        if file is not None and not file.parent.is_dir():
+            raise SystemExit(f"error: cannot write {file}: there is no folder {file.parent}")
+    return args
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--runs", type=int, default=5)
-    options.add_argument("--models", type=Path)
-    options.add_argument("--json", type=Path)
-    args = options.parse_args()
-    bpusim = [sys.executable, "-c", "from bpusim.cli import main; main()"]
-    with tempfile.TemporaryDirectory() as folder:
-        out = str(Path(folder) / "x.trace")
-        config = Path(folder) / "config.json"
-        config.write_text(json.dumps(CONFIG_3B))
-        model = ["--llm-config", str(config)]
-        if args.models:
-            model = [str(args.models / "qwen2.5-3b-int4-genai.onnx")]
-        light = "import onnx, pathlib; print(pathlib.Path(onnx.__file__).parent / 'backend/test/data/light')"
-        resnet = Path(subprocess.check_output([sys.executable, "-c", light], text=True).strip()) / "light_resnet50.onnx"
-        cases = {
-            "reference loop": [sys.executable, "-c", "s = 0\nfor i in range(10**7): s += i"],
-            "bpusim --version": [*bpusim, "--version"],
-            "validate dual_replica": [*bpusim, "validate", "scenarios/dual_replica.yaml"],
-            "run dual_replica": [*bpusim, "run", "scenarios/dual_replica.yaml"],
-            "run single_3b": [*bpusim, "run", "scenarios/single_3b.yaml"],
-            "run hetero": [*bpusim, "run", "scenarios/hetero.yaml"],
-            "run pipeline_split": [*bpusim, "run", "scenarios/pipeline_split.yaml"],
-            "run cpu_fallback": [*bpusim, "run", "scenarios/cpu_fallback.yaml"],
-            "compile 3B": [*bpusim, "compile", *model, "--quant", "int4", "-o", out],
-            "compile ResNet-50": [*bpusim, "compile", str(resnet), "--quant", "int8", "-o", out],
-        }
-        rows = {}
-        for name, command in cases.items():
-            seen = [measure(command) for _ in range(args.runs)]
-            rows[name] = {
-                "cpu_s": min(s for s, _ in seen),
-                "cpu_max_s": max(s for s, _ in seen),
-                "peak_mb": max(m for _, m in seen),
-            }
-    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {args.runs} runs each\n")
-    print("| command | CPU s (least) | CPU s (most) | peak MB |\n|---|---|---|---|")
-    for name, r in rows.items():
-        print(f"| {name} | {r['cpu_s']:.2f} | {r['cpu_max_s']:.2f} | {r['peak_mb']:.0f} |")
-    requests = bank(args.runs)
-    print("\n| bank model | CPU s a million requests |\n|---|---|")
-    for name, seconds in requests.items():
-        print(f"| {name} | {seconds:.3f} |")
-        rows[f"bank model, million requests, {name}"] = {"cpu_s": seconds}
-    if args.json:
-        args.json.write_text(json.dumps(rows, indent=1) + "\n")
+    args = parsed()
+    cases = picked(args.only)
+    before = loaded(args.against) if args.against else None
+    if args.list:
+        print("\n".join(c.name for c in cases))
+    elif args.profile is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            print(Laboratory(Path(folder), 1).profile(profiled(args.profile)))
+    else:
+        saved = measured(cases, args.runs)
+        text = tables(saved) + (f"\n\n{compared(saved, before)}" if before is not None else "")
+        print(text)
+        if args.json:
+            args.json.write_text(json.dumps(saved, indent=1) + "\n")
+        if args.markdown:
+            args.markdown.write_text(text + "\n")
 
 
 if __name__ == "__main__":

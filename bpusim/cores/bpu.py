@@ -21,7 +21,7 @@ from bpusim.units import Ps
 __all__ = ["BpuCore", "CallResult", "Merge"]
 
 Merge = Literal["off", "exact", "on"]
-_KEPT = 16
+_KEPT, _PLANS = 16, 64
 
 
 class CallResult(NamedTuple):
@@ -82,7 +82,7 @@ class BpuCore:
         self._timer: object = None
         self._timing = self._timed()
         self._times: OrderedDict[int, tuple[CallProgram, CallTimes, Alone]] = OrderedDict()
-        self._plans: dict[tuple[int, int, int], tuple[CallLayout, Plan]] = {}
+        self._plans: dict[tuple[int, int, int], tuple[CallLayout, list[Plan]]] = {}
         self._stalling: OrderedDict[int, CallProgram] = OrderedDict()
         clock.on_change(lambda _hz: self._retime())
         port.on_change(self._retime)
@@ -143,13 +143,15 @@ class BpuCore:
         if self.merge == "off" or self._stalling.get(id(call)) is call:
             return None
         kv, tokens, batch = call.position
-        key = (id(call.layout), tokens, batch)
-        found = self._plans.get(key)
-        if found is not None and found[1].low <= kv <= found[1].high:
-            return found[1]
+        layout = call.layout
+        _, plans = self._plans.setdefault((id(layout), tokens, batch), (layout, []))
+        for found in plans:
+            if found.low <= kv <= found.high:
+                return found
         plan = plan_for(call, self._timing)
         if plan is not None:
-            self._plans[key] = call.layout, plan
+            plans.insert(0, plan)
+            del plans[_PLANS:]
         else:
             self._stalling[id(call)] = call
             if len(self._stalling) > _KEPT:

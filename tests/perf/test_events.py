@@ -1,0 +1,165 @@
+"""What a run costs, in events: ``Environment.step`` is counted, never timed, so that every machine agrees.
+
+Decode and prefill are differences of two runs: set-up and what else both have cancel. Stale timers count.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import simpy
+
+from bpusim.scenario import load_scenario
+from bpusim.system import System
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SHORT, LONG = 16, 80
+TOKENS = 100
+ROOMY = {"preset": "bpu80", "dram": {"capacity": "16 GB", "usable": "16 GB"}}
+"""Two 7B replicas fit."""
+
+Steps = Callable[[str | Path, dict[str, Any]], int]
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    """How many events a scenario takes, with these changes."""
+    seen = 0
+    step = simpy.Environment.step
+
+    def counted(env: simpy.Environment) -> None:
+        nonlocal seen
+        seen += 1
+        step(env)
+
+    def run(scenario: str | Path, changes: dict[str, Any]) -> int:
+        nonlocal seen
+        system = built(scenario, changes)
+        seen = 0
+        system.run()
+        assert seen, "the run goes round Environment.step"
+        return seen
+
+    monkeypatch.setattr(simpy.Environment, "step", counted)
+    return run
+
+
+def built(scenario: str | Path, changes: dict[str, Any]) -> System:
+    """A shipped scenario, or one in a file, with changes."""
+    file = ROOT / "scenarios" / f"{scenario}.yaml" if isinstance(scenario, str) else scenario
+    return System.build(load_scenario(file, changes))
+
+
+def trace(size: str) -> str:
+    return str(ROOT / "traces" / f"qwen2.5-{size}-int4.trace")
+
+
+def dual(output: int, size: str = "3b", prompt: int = 32, offset: str = "0 ms") -> dict[str, Any]:
+    """Changes to ``dual_replica``: two users who ask once."""
+    users = {f"streams.{s}.{k}": v for s in ("alice", "bob") for k, v in (("output", output), ("prompt", prompt))}
+    return {
+        "machine": ROOMY,
+        "models.left.trace": trace(size),
+        "models.right.trace": trace(size),
+        "streams.alice.requests": 1,
+        "streams.bob.requests": 1,
+        "streams.bob.start": offset,
+        **users,
+    }
+
+
+def decode(steps: Steps, **how: Any) -> float:
+    """Events of a token-step of both cores."""
+    long, short = (steps("dual_replica", dual(n, **how)) for n in (LONG, SHORT))
+    return (long - short) / (LONG - SHORT)
+
+
+@pytest.mark.parametrize("offset", ["0 ms", "40 ms"])
+def test_decode_of_two_streams_takes_two_dozen_events(steps: Steps, offset: str) -> None:
+    """18 in step with each other, 20 out of step."""
+    assert decode(steps, offset=offset) <= 24
+
+
+@pytest.mark.parametrize("size", ["0.5b", "7b"])
+def test_decode_does_not_depend_on_the_model(steps: Steps, size: str) -> None:
+    assert decode(steps, size=size) == pytest.approx(decode(steps), rel=0.1)
+
+
+def test_decode_does_not_grow_with_the_context(steps: Steps) -> None:
+    assert decode(steps, prompt=3000) == decode(steps, prompt=100)
+
+
+def chunk(steps: Steps, merge: str) -> int:
+    """Events of the second chunk of a prompt of 512 tokens, on a core alone."""
+    one, two = (
+        steps(
+            "single_3b",
+            {"streams.alice.prompt": n, "streams.alice.output": 1, "streams.alice.requests": 1, "engine.merge": merge},
+        )
+        for n in (256, 512)
+    )
+    return two - one
+
+
+def test_merging_saves_most_events_of_a_prefill_chunk(steps: Steps) -> None:
+    """114 instead of 3586."""
+    merged, single = chunk(steps, "on"), chunk(steps, "off")
+    assert merged <= 130
+    assert merged * 20 <= single
+
+
+def frame(steps: Steps, file: Path, merge: str) -> float:
+    """Events of a camera frame with the machine to itself."""
+    camera = {"frames": "detector", "rate": "4 Hz"}
+    detector = {"trace": str(ROOT / "traces" / "resnet50-992.trace"), "cores": "bpu0"}
+    scenario = {"machine": "bpu80", "models": {"detector": detector}, "streams": {"camera": camera}}
+    file.write_text(json.dumps(scenario))  # JSON is YAML
+    few, many = (steps(file, {"streams.camera.count": n, "engine.merge": merge}) for n in (2, 6))
+    return (many - few) / 4
+
+
+def test_merging_saves_most_events_of_a_camera_frame(steps: Steps, tmp_path: Path) -> None:
+    """30 instead of 228: the network's tensors stay on chip, so that there is less to merge."""
+    merged, single = (frame(steps, tmp_path / "camera.yaml", m) for m in ("on", "off"))
+    assert merged <= 36
+    assert merged * 7 <= single
+
+
+def held(output: int) -> tuple[int, int]:
+    """(bytes, objects with references) that a run of so many tokens leaves behind."""
+    system = built("dual_replica", dual(output))
+    gc.collect()
+    before = len(gc.get_objects())
+    tracemalloc.start()
+    try:
+        result = system.run()
+        gc.collect()
+        size = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    objects = len(gc.get_objects()) - before
+    assert result.streams["alice"].tokens == output
+    return size, objects
+
+
+@pytest.fixture(scope="module")
+def growth() -> tuple[int, int]:
+    """Bytes and objects that a run ten times longer holds more."""
+    held(TOKENS)  # what a first run imports and keeps
+    short, long = held(TOKENS), held(10 * TOKENS)
+    return long[0] - short[0], long[1] - short[1]
+
+
+def test_a_run_ten_times_longer_holds_no_more_objects(growth: tuple[int, int]) -> None:
+    assert growth[1] <= 200
+
+
+def test_a_run_ten_times_longer_holds_a_number_a_token(growth: tuple[int, int]) -> None:
+    tokens = 2 * 9 * TOKENS
+    assert growth[0] <= 16 * tokens + 16384
