@@ -16,6 +16,7 @@ from bpusim.units import Ps
 
 __all__ = [
     "BUFFER_KINDS",
+    "CRUMB",
     "MOVES",
     "BufferKind",
     "CallCounters",
@@ -35,6 +36,8 @@ MOVES: tuple[tuple[BufferKind, bool], ...] = tuple((kind, write) for write in (F
 
 History = Sequence[tuple[Ps, float, float, float]]
 """Rows of (from time, bytes arrived by then, B/s from then on, B/s if it were alone)."""
+CRUMB = 0.1
+"""Part of a byte: less than this is what rounding an instant to a picosecond leaves, and has arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,8 @@ class Flow(Protocol):
         ...
 
     def cut(self, sizes: Sequence[int]) -> int:
-        """End at the first of these sizes that it has not passed, if it can; returns the size it will end at."""
+        """End at the first of these sizes that it has not passed, if it can, without a pace; returns the size it will
+        end at."""
         ...
 
     def set_limit(self, bytes_per_s: float | None) -> None:

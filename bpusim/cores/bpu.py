@@ -78,6 +78,7 @@ class BpuCore:
         self._call: CallProgram
         self._label = ""
         self._start: Ps = 0
+        self._first_byte: Ps = 0
         self._then: Callable[[CallResult], None]
         self._timer: object = None
         self._timing = self._timed()
@@ -101,7 +102,9 @@ class BpuCore:
         plan = self._plan(call)
         self._run = PlannedRun(self, call, plan) if plan is not None else TiledRun(self, call, self.times(call))
         self.observer.call_started(self.name, label, now)
-        self._wait(self.port.latency if call.bytes else 0)  # of the first line
+        latency = self.port.latency if call.bytes else 0  # of the first line
+        self._first_byte = now + latency
+        self._wait(latency)
 
     def fetch(self, parts: TransferList, pace: float | None = None) -> None:
         """Start the next flow of the call in progress."""
@@ -148,7 +151,8 @@ class BpuCore:
         for found in plans:
             if found.low <= kv <= found.high:
                 return found
-        plan = plan_for(call, self._timing)
+        narrow = plans and plans[0].low == plans[0].high  # its costs allow no other
+        plan = plan_for(call, self._timing, wide=not narrow)
         if plan is not None:
             plans.insert(0, plan)
             del plans[_PLANS:]
@@ -173,7 +177,7 @@ class BpuCore:
         if run is not None and before is not None:
             self._run = run.retimed(self._now(), before, self.times(self._call))
             if flow is None:
-                self._wait(0)
+                self._wait(max(self._first_byte - self._now(), 0))
 
     def _now(self) -> Ps:
         return self.env.now  # type: ignore[return-value]  # integer by construction

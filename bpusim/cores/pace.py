@@ -2,8 +2,9 @@
 
 Such a stretch is moved as one flow at the rate at which the core consumes it. How far that is from the truth is
 bounded: the stretch ends where the bytes that had arrived by then, tile by tile at the port's highest rate, would be
-further than a twentieth of the call's largest tile from a straight line. With the channel to itself the ends of all
-tiles are exact; beside others, what they see of the flow, and it of them, is an average over a few tiles.
+further from a straight line than an eighth of the scratchpad, which is how far the DMA can be ahead. With the
+channel to itself the ends of all tiles are exact; beside others, what they see of the flow, and it of them, is an
+average over a few tiles.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Stretch", "consumed"]
 
-_NEAR = 20
+_NEAR = 8
 _STREAMS = 16
 """Where so many items in a row need not wait, the stretch is over: what follows goes as a run that cannot stall."""
 
@@ -42,7 +43,7 @@ def consumed(times: CallTimes, first: int, done: Ints, now: Ps, rate: float) -> 
     """
     ps_per_byte = PS_PER_S / rate
     sizes, writes, computes, depends = times.rows
-    near = times.largest / _NEAR
+    near = times.scratchpad / _NEAR
     at, c, moved = float(now), float(done[first - 1]) if first else float(now), 0
     low, high = 0.0, np.inf
     ends: list[float] = []
@@ -52,9 +53,8 @@ def consumed(times: CallTimes, first: int, done: Ints, now: Ps, rate: float) -> 
         if dep >= 0:
             ready = ends[dep - first] if dep >= first else float(done[dep])
             if ready > at:
-                if moved:  # nothing arrives meanwhile
-                    low = max(low, (moved - near) / (ready - now))
-                    high = min(high, (moved + near) / (ready - now))
+                low = max(low, (moved - near) / (ready - now))  # nothing arrives meanwhile
+                high = min(high, (moved + near) / (ready - now))
                 at, waited = ready, k
         if k - waited >= _STREAMS:
             break

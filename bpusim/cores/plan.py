@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bpusim.cores.tiles import room
-from bpusim.ports import History
+from bpusim.ports import CRUMB, History
 from bpusim.units import PS_PER_S, Ps
 
 if TYPE_CHECKING:
@@ -125,17 +125,17 @@ class Plan:
 def arrival(history: History, size: int) -> Ps:
     """When so many bytes of a flow had arrived."""
     for start, by_then, rate, _ in reversed(history):
-        if size > by_then:
+        if size > by_then + CRUMB:
             return min(start + round((size - by_then) * PS_PER_S / rate), history[-1][0])
     return history[0][0]
 
 
-def plan_for(call: CallProgram, timing: Timing) -> Plan | None:
-    """A plan for the position of ``call`` and as many around it as possible; None if it has to wait for room."""
+def plan_for(call: CallProgram, timing: Timing, *, wide: bool = True) -> Plan | None:
+    """A plan for the position of ``call``; None if it has to wait for room. ``wide``: for as many around it as hold."""
     kv, tokens, batch = call.position
     here = _plan(call, call.position, call.position, timing)
-    if here is None:
-        return None
+    if here is None or not wide:
+        return here
     for block in _BLOCKS:
         high = -(-kv // block) * block
         low = max(high - block + 1, 0)

@@ -15,7 +15,7 @@ import numpy as np
 from bpusim.cores.pace import Stretch, consumed
 from bpusim.cores.plan import Plan
 from bpusim.cores.tiles import CallTimes, computed, run_length
-from bpusim.ports import Flow, History
+from bpusim.ports import CRUMB, Flow, History
 from bpusim.trace import CallProgram, ItemRange
 from bpusim.units import Ps
 
@@ -164,7 +164,8 @@ class TiledRun:
         times, i = self.times, self._next
         n = run_length(times, i, self._computed, now, self.core.port.rate_max)
         self.stop = i + n
-        if n < _SHORT and self.stop < len(times.bytes) and self.core.merge == "on":
+        short = n < _SHORT and self.stop < len(times.bytes)
+        if short and self.core.merge == "on" and any(times.rows[0][i : self.stop]):
             stretch = consumed(times, i, self._computed, now, self.core.port.rate_max)
             if stretch is not None and stretch.stop > self.stop:
                 self.stop, self._stretch = stretch.stop, stretch
@@ -191,7 +192,7 @@ class TiledRun:
         flow = self.core.flow
         if flow is not None and self._stretch is not None:
             sizes = np.cumsum(self.times.bytes[self._next : self.stop])
-            here = int(np.searchsorted(sizes, flow.served(now), side="right"))
+            here = int(np.searchsorted(sizes, flow.served(now) + CRUMB, side="right"))
             if here < len(sizes) - 1:
                 end = flow.cut(sizes[here:].tolist())
                 self.stop = self._next + int(np.searchsorted(sizes, end)) + 1
@@ -213,7 +214,7 @@ class TiledRun:
         flow, i, known = self.core.flow, self._next, self._known
         if flow is not None:
             sizes, served = np.cumsum(self.times.bytes[i : self.stop]), flow.served(now)
-            here = i + int(np.searchsorted(sizes, served, side="right"))
+            here = i + int(np.searchsorted(sizes, served + CRUMB, side="right"))
             if here > known:
                 history = [*flow.history, (now, served, 0.0, 0.0)]
                 last: Ps = int(self._computed[known - 1]) if known else 0

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bpusim.errors import SimulationError
-from bpusim.ports import History
+from bpusim.ports import CRUMB, History
 from bpusim.trace import CallItems
 from bpusim.units import PS_PER_S, Ps
 
@@ -44,8 +44,8 @@ class CallTimes:
     """The same with an unlimited scratchpad: only writes wait."""
     rows: tuple[list[int], list[bool], list[int], list[int]]
     """Bytes, writes, compute and dependencies as lists: for loops in Python."""
-    largest: int
-    """Bytes of the largest item."""
+    scratchpad: int
+    """Its bytes."""
 
     @classmethod
     def of(cls, call: CallItems, hz: int, scratchpad: int, op_overhead: Ps, layer_sync: Ps) -> CallTimes:
@@ -61,8 +61,7 @@ class CallTimes:
                 do="compile the model for this scratchpad",
             )
         rows = (call.bytes.tolist(), call.is_write.tolist(), (compute + extra).tolist(), depends.tolist())
-        largest = int(call.bytes.max(initial=0))
-        return cls(call.bytes, call.is_write, compute + extra, depends, call.producer, rows, largest)
+        return cls(call.bytes, call.is_write, compute + extra, depends, call.producer, rows, scratchpad)
 
 
 def room(size: Ints, is_write: Bools, producer: Ints, scratchpad: int) -> Ints:
@@ -157,12 +156,12 @@ def _few(times: CallTimes, first: int, stop: int, history: History, before: Ps, 
         moved += sizes[i]
         if i >= first + known:
             if not writes[i]:
-                while row < last and moved > history[row + 1][1]:
+                while row < last and moved > history[row + 1][1] + CRUMB:
                     row += 1
                 start, by_then, rate, _ = history[row]
                 if moved > by_then:
                     start += round((moved - by_then) * PS_PER_S / rate)
-                if i + 1 == stop and moved >= total:
+                if row == last and moved >= total > by_then:
                     start = end
                 before = max(before, min(start, end)) + computes[i]
             out.append(before)
@@ -173,12 +172,12 @@ def arrivals(size: Ints, history: History) -> Ints:
     """When so many bytes of a flow had arrived, looked up in its history; ``size`` rises."""
     rows = np.array([h[:3] for h in history])
     start, by_then, rate = rows[:, 0], rows[:, 1], rows[:, 2]
-    at = np.minimum(np.maximum(np.searchsorted(by_then, size, side="left") - 1, 0), len(rows) - 2)
+    at = np.minimum(np.maximum(np.searchsorted(by_then + CRUMB, size, side="left") - 1, 0), len(rows) - 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         after = np.where(size > by_then[at], (size - by_then[at]) * PS_PER_S / rate[at], 0.0)
     base: Ints = start.astype(np.int64)[at]
     out: Ints = np.minimum(base + np.rint(after).astype(np.int64), history[-1][0])
-    if len(out) and size[-1] >= history[-1][1]:
+    if len(out) and size[-1] >= by_then[-1] > by_then[at[-1]]:
         out[-1] = history[-1][0]
     return out
 

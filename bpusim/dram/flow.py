@@ -136,6 +136,14 @@ class FlowChannel:
         self._flows.sort(key=attrgetter("key"))
         self._keys = [f.key for f in self._flows]
 
+    def unpaced(self, flow: Transmission) -> None:
+        """A flow is cut short and goes on without a pace."""
+        if flow.pace is not None:
+            flow.pace = flow.rising = None
+            self._paced -= 1
+        flow.rated()
+        self.reshare()
+
     def changed(self) -> None:
         """A flow has another limit."""
         self._rated()

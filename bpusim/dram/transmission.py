@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bpusim.dram.ending import Ending
 from bpusim.dram.port import MasterPort
-from bpusim.ports import Flow, TransferList
+from bpusim.ports import CRUMB, Flow, TransferList
 from bpusim.units import PS_PER_S, Ps
 
 if TYPE_CHECKING:
@@ -83,11 +83,10 @@ class Transmission(Ending):
             self._channel.changed()
 
     def cut(self, sizes: Sequence[int]) -> int:
-        """End at the first of these sizes that it has not passed; returns that."""
+        """End at the first of these sizes that it has not passed, without a pace; returns that."""
         served = self.served(self._channel.env.now)  # type: ignore[arg-type]  # integer by construction
         self.bytes = next(n for n in sizes if n >= served)
-        self.fresh = True
-        self._channel.reshare()
+        self._channel.unpaced(self)
         return self.bytes
 
     def served(self, at: Ps) -> float:
@@ -128,7 +127,7 @@ class Transmission(Ending):
         if rate > 0:
             self.due = now + ceil((size - moved) * PS_PER_S / rate)
         else:
-            self.due = now if moved >= size else None
+            self.due = now if moved > size - CRUMB else None
 
     def finish(self, now: Ps) -> None:
         """The last byte has arrived."""
