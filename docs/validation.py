@@ -139,6 +139,32 @@ def acceptance() -> str:
     )
 
 
+MERGED = {
+    "single_3b": ["streams.alice.prompt=512", "streams.alice.output=12", "streams.alice.requests=1"],
+    "dual_replica": [f"streams.{who}.{what}" for who in ("alice", "bob") for what in ("output=12", "requests=1")],
+    "dual_replica_priority": ["streams.bob.output=12", "streams.bob.requests=1", "streams.alice.requests=1"],
+    "pipeline_split": ["streams.alice.output=12", "streams.alice.requests=1"],
+    "cpu_fallback": ["streams.alice.output=4", "streams.alice.requests=1"],
+    "hetero": ["streams.talk.output=24", "streams.talk.requests=1"],
+}
+"""Short runs of shipped scenarios: tile by tile they take minutes."""
+
+
+def merging() -> str:
+    """What moving tiles together costs in events and in truth."""
+    rows = []
+    for name, short in MERGED.items():
+        by = {m: run(name, *short, f"engine.merge={m}") for m in ("off", "exact", "on")}
+        for who in by["off"]["streams"]:
+            for key in ("ttft_mean_ms", "tpot_mean_ms", "latency_mean_ms"):
+                true = by["off"]["streams"][who].get(key)
+                if true:
+                    off = [f"{100 * (by[m]['streams'][who][key] / true - 1):+.3f} %" for m in ("exact", "on")]
+                    events = " / ".join(f"{by[m]['events']:,}" for m in ("off", "exact", "on"))
+                    rows.append([f"`{name}`", f"{who} {key}", f"{true:.3f}", *off, events])
+    return markdown(["scenario, shortened", "figure", "tile by tile", "exact", "on", "events off / exact / on"], rows)
+
+
 def offsets() -> str:
     """Total rate of two replicas over the start of the second."""
     rows = []
@@ -274,5 +300,5 @@ def flow_errors() -> str:
 
 TABLES = {
     "acceptance": acceptance, "offsets": offsets, "report": report_rows, "bank": bank, "flow-bank": flow_and_bank,
-    "flow-errors": flow_errors,
+    "flow-errors": flow_errors, "merging": merging,
 }  # fmt: skip
