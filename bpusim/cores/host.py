@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import simpy
@@ -18,23 +17,19 @@ from bpusim.units import PS_PER_S, Ps
 __all__ = ["HostCluster", "HostTraffic"]
 
 
-@dataclass(frozen=True, slots=True)
 class HostTraffic:
     """Bytes that host work moves, by (buffer kind, is a write): a :class:`bpusim.ports.TransferList`."""
 
-    buffer: str
-    moved: Mapping[tuple[BufferKind, bool], int]
+    __slots__ = ("buffer", "bytes", "mix", "moved")
 
-    @property
-    def bytes(self) -> int:
+    def __init__(self, buffer: str, moved: Mapping[tuple[BufferKind, bool], int]) -> None:
+        self.buffer = buffer
+        self.moved = moved
+        self.bytes = sum(moved.values())
         """All together."""
-        return sum(self.moved.values())
-
-    @property
-    def mix(self) -> float:
+        written = sum(n for (_, write), n in moved.items() if write)
+        self.mix = round(written / self.bytes, 2) if written else 0.0
         """Part of them that is written."""
-        total = self.bytes
-        return round(sum(n for (_, write), n in self.moved.items() if write) / total, 2) if total else 0.0
 
     def __iter__(self) -> Iterator[Transfer]:
         for (kind, write), n in self.moved.items():
