@@ -12,9 +12,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import product
-from math import inf, prod
-from operator import attrgetter
+from math import inf
+from operator import attrgetter, mul
 
 import simpy
 
@@ -220,7 +219,7 @@ class FlowChannel:
         risen: list[Callable[[], None]] | None = None
         for f, rate, latency in zip(flows, shares.rates, shares.latencies, strict=True):
             if rate != f.rate or f.fresh:
-                if f.rising is not None and f.slowed and 0 < f.rate < rate:
+                if f.rising is not None and 0 < f.rate < min(rate, f.alone):
                     risen = [*(risen or ()), f.rising]
                 f.take(rate, latency, now)
             due = f.due
@@ -271,38 +270,45 @@ class FlowChannel:
 
     def _averaged(self, flows: Sequence[Transmission], paced: Sequence[int]) -> _Shares:
         """Paced flows ask for part of the time, each by itself: the mean over who asks."""
+        every = self._mix(flows)
+        if all(flows[i].alone >= every.rates[i] for i in paced):
+            return every  # too little for any of them: all ask all the time
         paced = paced[:_PACED]
-        parts = [min(1.0, flows[i].alone / flows[i].asked) for i in paced]
-        mixes = []
-        for asking in product((False, True), repeat=len(paced)):
-            silent = {i for i, asks in zip(paced, asking, strict=True) if not asks}
-            mixes.append((asking, silent, self._mix([f for i, f in enumerate(flows) if i not in silent])))
-        rates = [shares.spread(silent, len(flows)) for _, silent, shares in mixes]
-        for _ in range(_SETTLED):
-            before = parts
-            parts = []
-            for k, i in enumerate(paced):
-                while_asking = sum(
-                    r[0][i]
-                    * prod(p if a else 1 - p for j, (p, a) in enumerate(zip(before, asking, strict=True)) if j != k)
-                    for (asking, _, _), r in zip(mixes, rates, strict=True)
-                    if asking[k]
-                )
-                parts.append(min(1.0, flows[i].alone / while_asking) if while_asking else 1.0)
-            if all(abs(a - b) < 1e-9 for a, b in zip(parts, before, strict=True)):
-                break
-        weights = [prod(p if a else 1 - p for p, a in zip(parts, asking, strict=True)) for asking, _, _ in mixes]
-        mean = [sum(w * r[0][i] for w, r in zip(weights, rates, strict=True)) for i in range(len(flows))]
-        late = [sum(w * r[1][i] for w, r in zip(weights, rates, strict=True)) for i in range(len(flows))]
+        # By the set of those that ask, a bit each: the mix, and what each flow gets in it.
+        mixes, rates, latencies = [], [], []
+        for asking in range(1 << len(paced)):
+            silent = {i for k, i in enumerate(paced) if not asking >> k & 1}
+            mix = self._mix([f for i, f in enumerate(flows) if i not in silent]) if silent else every
+            mixes.append(mix)
+            got, late = mix.spread(silent, len(flows))
+            rates.append(got)
+            latencies.append(late)
+        parts, weights = self._parts([flows[i].alone for i in paced], [[r[i] for r in rates] for i in paced])
+        mean = [sum(map(mul, weights, column)) for column in zip(*rates, strict=True)]
+        wait = [sum(map(mul, weights, column)) for column in zip(*latencies, strict=True)]
         for i, part in zip(paced, parts, strict=True):
             if part < 1.0:
                 mean[i] = flows[i].alone
-            late[i] = rates[-1][1][i]
-        background = [
-            sum(w * shares.background[b] for w, (_, _, shares) in zip(weights, mixes, strict=True))
-            for b in range(len(self._background))
-        ]
-        return _Shares(tuple(mean), tuple(late), tuple(background))
+            wait[i] = every.latencies[i]
+        background = [sum(map(mul, weights, column)) for column in zip(*(m.background for m in mixes), strict=True)]
+        return _Shares(tuple(mean), tuple(wait), tuple(background))
+
+    @staticmethod
+    def _parts(paces: Sequence[float], rates: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
+        """(how often each asks, how often each set of them does). ``rates``: what each gets, by the set that asks."""
+        parts = [1.0] * len(paces)
+        weights = [0.0]
+        for _ in range(_SETTLED):
+            weights = [1.0]
+            for part in parts:
+                weights = [w * (1 - part) for w in weights] + [w * part for w in weights]
+            before, parts = parts, []
+            for part, pace, got in zip(before, paces, rates, strict=True):
+                while_asking = sum(map(mul, weights, got)) / part if part else 0.0
+                parts.append(min(1.0, pace / while_asking) if while_asking else 1.0)
+            if max(abs(a - b) for a, b in zip(parts, before, strict=True)) < 1e-9:
+                break
+        return parts, weights
 
     def _mix(self, flows: Sequence[Transmission]) -> _Shares:
         """Rates of flows that all ask, worked out once for each mix."""
