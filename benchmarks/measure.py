@@ -20,7 +20,6 @@ __all__ = ["Figures", "Laboratory"]
 Figures = dict[str, float | None]
 _ENGINE, _BANK = (str(ROOT / "benchmarks" / name) for name in ("engine.py", "bank.py"))
 _LOOP = "s = 0\nfor i in range(10**7): s += i"
-_BPUSIM = "from bpusim.cli import main; main(prog_name='bpusim')"
 
 
 class Ended(NamedTuple):
@@ -63,7 +62,7 @@ class Laboratory:
 
     def _prepare(self, case: Engine) -> None:
         if (command := case.prepare()) is not None:
-            self._child("-c", _BPUSIM, *command)
+            self._child("-m", "bpusim", *command)
 
     def _engine(self, case: Engine) -> Figures:
         self._prepare(case)
@@ -84,7 +83,7 @@ class Laboratory:
         }
 
     def _process(self, case: Process) -> Figures:
-        seen = [self._child("-c", _BPUSIM, *case.command()) for _ in range(self.runs)]
+        seen = [self._child("-m", "bpusim", *case.command()) for _ in range(self.runs)]
         return {
             "cpu_s": min(e.cpu_s for e in seen),
             "median_cpu_s": median(e.cpu_s for e in seen),

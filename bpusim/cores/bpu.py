@@ -21,7 +21,10 @@ from bpusim.units import Ps
 __all__ = ["BpuCore", "CallResult", "Merge"]
 
 Merge = Literal["off", "exact", "on"]
-_KEPT, _PLANS = 16, 64
+_KEPT = 128
+"""Calls whose item times are kept, and calls known to have no plan: a prefill with CPU ops has dozens."""
+_PLANS = 64
+"""Plans kept of a phase: ranges of positions."""
 
 
 class CallResult(NamedTuple):
@@ -133,7 +136,9 @@ class BpuCore:
 
     def _prepared(self, call: CallProgram) -> tuple[CallProgram, CallTimes, Alone]:
         kept = self._times.get(id(call))
-        if kept is None or kept[0] is not call:
+        if kept is not None and kept[0] is call:
+            self._times.move_to_end(id(call))
+        else:
             t = self._timing
             times = CallTimes.of(call.items, t.hz, t.scratchpad, t.op_overhead, t.layer_sync)
             kept = self._times[id(call)] = call, times, Alone(times, self.port.rate_alone)
@@ -151,7 +156,7 @@ class BpuCore:
         for found in plans:
             if found.low <= kv <= found.high:
                 return found
-        narrow = plans and plans[0].low == plans[0].high  # its costs allow no other
+        narrow = bool(plans) and plans[0].low == plans[0].high > 0  # its costs allow no other
         plan = plan_for(call, self._timing, wide=not narrow)
         if plan is not None:
             plans.insert(0, plan)

@@ -76,16 +76,20 @@ class HostCluster:
         return end
 
     def take(self) -> bool:
-        """Occupy a core, if one is free; ``give`` it back."""
+        """Occupy a core, if one is free and nobody is in line; ``give`` it back."""
         if self._aside:
-            now = self.env.now
-            while self._aside and self._aside[0] <= now:
-                heappop(self._aside)
-                self._free += 1
-        if not self._free:
+            self._return()
+        if not self._free or self._line:
             return False
         self._free -= 1
         return True
+
+    def _return(self) -> None:
+        """Cores of work set aside that is done: to those in line first."""
+        now = self.env.now
+        while self._aside and self._aside[0] <= now:
+            heappop(self._aside)
+            self.give()
 
     def give(self) -> None:
         """A core is free again."""
@@ -103,9 +107,7 @@ class HostCluster:
 
     def _back(self, _alarm: object) -> None:
         self._watched = False
-        if self._aside and self._aside[0] <= self.env.now:
-            heappop(self._aside)
-            self.give()
+        self._return()
         self._watch()
 
     def fallback_ps(self, work: CpuWork) -> Ps:

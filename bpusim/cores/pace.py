@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["Stretch", "consumed"]
 
 _NEAR = 8
-_STREAMS = 16
-"""Where so many items in a row need not wait, the stretch is over: what follows goes as a run that cannot stall."""
+"""What part of the scratchpad the bytes may be off a straight line: one in so many."""
+_STREAMS = 4
+"""Where so many items in a row need not wait, as many as the scratchpad holds tiles of a compiled trace, the stretch is
+over: what follows is bound by bandwidth, and to be averaged with stalls would hide what contention costs it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "Run", "Timing", "plan_for"]
 
 _RUNS, _CANDIDATES = 8, 8
+"""A plan has no more runs, and a query no more deciding items: a call with more goes by its tiles."""
 _MARGIN = 2.0
 """Instants are rounded to whole picoseconds: a wait must be out of reach by so many."""
 _BLOCKS = (1024, 512, 256, 128, 64, 32, 16, 8, 4, 2)

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Alone", "CallTimes", "arrivals", "computed", "room", "run_length"]
 
-_SCALAR, _WINDOW, _RUNS = 16, 256, 4
+_SCALAR, _WINDOW = 16, 256
+"""Up to so many items plain Python is faster than arrays; beyond, a run is looked for in a window first."""
+_RUNS = 4
+"""So many stall-free runs of a replay go by arrays."""
 _NEVER = -(2**62)
 
 

@@ -4,7 +4,7 @@ What readers get alone, together, and beside others is a matter of :mod:`bpusim.
 bank model; who gets how much of too little, of :class:`bpusim.dram.arbitration.Rules`. Open-loop masters go first.
 
 One timer serves the whole channel, set for the flow that ends next or the next edge of a burst. Where that moves to a
-later time, the timer stays and sets itself anew when it goes off; where to an earlier one, a second goes before it.
+later time, the timer stays and sets itself anew when it goes off; where to an earlier one, another is set before it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from bpusim.units import PS_PER_S, Ps
 __all__ = ["FlowChannel"]
 
 _ROUNDS = 4
-_PACED, _SETTLED = 4, 20
-"""So many flows may be paced, each asking or not; rounds to find how often each asks."""
+_PACED = 4
+"""So many flows may be paced, each asking or not; any beyond that ask all the time."""
+_SETTLED = 20
+"""Rounds to find how often each of them asks."""
 _KEPT = 4096
 """So many mixes of flows are remembered with their rates."""
 
@@ -265,8 +267,21 @@ class FlowChannel:
         if self._paced:
             paced = [i for i, f in enumerate(flows) if f.pace is not None and f.pace < f.asked]
             if paced:
-                return self._averaged(flows, paced)
+                return self._known_average(flows, paced)
         return self._mix(flows)
+
+    def _known_average(self, flows: Sequence[Transmission], paced: Sequence[int]) -> _Shares:
+        key = "paced", tuple([f.key for f in flows]), tuple([(i, flows[i].alone) for i in paced]), self._on
+        found = self._known.get(key)
+        if found is None:
+            shares = self._averaged(flows, paced)
+            self._make_room()
+            found = self._known[key] = shares
+        return found
+
+    def _make_room(self) -> None:
+        if len(self._known) >= _KEPT:
+            self._known.clear()
 
     def _averaged(self, flows: Sequence[Transmission], paced: Sequence[int]) -> _Shares:
         """Paced flows ask for part of the time, each by itself: the mean over who asks."""
@@ -317,8 +332,7 @@ class FlowChannel:
             key = key, self._on
         found = self._known.get(key)
         if found is None:
-            if len(self._known) >= _KEPT:
-                self._known.clear()
+            self._make_room()
             found = self._known[key] = self._share(flows)
         return found
 

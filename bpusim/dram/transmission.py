@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import ceil
 from typing import TYPE_CHECKING
 
 from bpusim.dram.ending import Ending
@@ -125,7 +124,7 @@ class Transmission(Ending):
         self.rate, self.latency, self.fresh = rate, latency, False
         history.append((now, moved, rate, self.alone))
         if rate > 0:
-            self.due = now + ceil((size - moved) * PS_PER_S / rate)
+            self.due = now + round((size - moved) * PS_PER_S / rate)
         else:
             self.due = now if moved > size - CRUMB else None
 

@@ -255,7 +255,8 @@ class DramStats:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A whole run."""
+    """A whole run. ``requests``: a row each in order of arrival, None unless the run was told to keep them
+    (``simulate(..., records=True)``)."""
 
     scenario: str
     elapsed: Ps

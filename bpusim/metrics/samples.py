@@ -9,22 +9,24 @@ from bpusim.units import Ps
 __all__ = ["Samples"]
 
 _KEPT = 1 << 14
-_BITS = 11
+_BITS = 14
 
 
 class Samples:
     """Durations in picoseconds. Number and sum are exact; percentiles are, up to 16,384 of them.
 
-    What comes beyond that is counted in bins of eleven significant bits: a percentile is then off by 0.05 % at most.
+    What comes beyond that is counted in bins of fourteen significant bits: a percentile is then off by 0.006 % at most,
+    and never below the least or above the most.
     """
 
-    __slots__ = ("_bins", "_folded", "_kept", "_sum")
+    __slots__ = ("_bins", "_folded", "_kept", "_least", "_most", "_sum")
 
     def __init__(self) -> None:
         self._kept = array("q")
         self._bins: dict[int, int] = {}
         self._folded = 0
         self._sum = 0
+        self._least, self._most = 1 << 62, 0
 
     def append(self, duration: Ps) -> None:
         """Count one more."""
@@ -64,9 +66,13 @@ class Samples:
         else:
             self._fold()
             below, above = self._ranked(low), self._ranked(min(low + 1, n - 1))
+            below, above = (min(max(v, self._least), self._most) for v in (below, above))
         return (below + (above - below) * (at - low)) / 1e9
 
     def _fold(self) -> None:
+        if not self._kept:
+            return
+        self._least, self._most = min(self._least, *self._kept), max(self._most, *self._kept)
         bins = self._bins
         for v in self._kept:
             shift = max(v.bit_length() - _BITS, 0)

@@ -199,7 +199,7 @@ class EngineOptions(_Section):
     )
     merge: Literal["on", "exact", "off"] = Field(
         "on",
-        description="Tiles that move as one flow: all that may (on), if no result changes (exact), none (off)",
+        description="Tiles that move as one flow: all that may (on), what cannot stall (exact), none (off)",
     )
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random draws; nothing draws yet")
 

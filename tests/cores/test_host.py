@@ -155,6 +155,16 @@ def test_work_set_aside_occupies_its_core(host: HostCluster) -> None:
     assert log == [(15, "a", 8), (20, "b", 12), (45, "c", 0)]
 
 
+def test_those_in_line_go_before_newcomers_when_work_set_aside_is_done(host: HostCluster) -> None:
+    log: list[Any] = []
+    assert [host.aside(100), host.aside(100)] == [100, 100]
+    for name, start in [("a", 100), ("b", 10), ("c", 11), ("d", 120)]:
+        host.env.process(worker(host, log, name, 50, start=start))
+    host.env.run()
+    # Both cores are free at 100: for b and c, who asked first; a and d are next.
+    assert log == [(150, "b", 90), (150, "c", 89), (200, "a", 50), (200, "d", 30)]
+
+
 def test_work_set_aside_waits_in_line_too(host: HostCluster) -> None:
     log: list[Any] = []
     for name in "ab":
