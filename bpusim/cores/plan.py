@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bpusim.cores.tiles import room
-from bpusim.ports import CRUMB, History
+from bpusim.cores.tiles import arrival, room
+from bpusim.ports import History
 from bpusim.units import PS_PER_S, Ps
 
 if TYPE_CHECKING:
@@ -121,14 +121,6 @@ class Plan:
             known.append([q.steady(now, size, before, ps_per_byte) for q in run.queries])
             now, before = now + round(size * ps_per_byte), known[-1][-1]
         return max(now, before)
-
-
-def arrival(history: History, size: int) -> Ps:
-    """When so many bytes of a flow had arrived."""
-    for start, by_then, rate, _ in reversed(history):
-        if size > by_then + CRUMB:
-            return min(start + round((size - by_then) * PS_PER_S / rate), history[-1][0])
-    return history[0][0]
 
 
 def plan_for(call: CallProgram, timing: Timing, *, wide: bool = True) -> Plan | None:

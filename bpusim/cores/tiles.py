@@ -25,7 +25,7 @@ from bpusim.units import PS_PER_S, Ps
 if TYPE_CHECKING:
     from bpusim.arrays import Bools, Floats, Ints
 
-__all__ = ["Alone", "CallTimes", "arrivals", "computed", "room", "run_length"]
+__all__ = ["Alone", "CallTimes", "arrival", "arrivals", "computed", "room", "run_length"]
 
 _SCALAR, _WINDOW = 16, 256
 """Up to so many items plain Python is faster than arrays; beyond, a run is looked for in a window first."""
@@ -152,27 +152,29 @@ def computed(times: CallTimes, first: int, stop: int, history: History, before: 
 def _few(times: CallTimes, first: int, stop: int, history: History, before: Ps, known: int) -> list[Ps]:
     """The same in plain Python: for a few items that is faster than arrays."""
     sizes, writes, computes, _ = times.rows
-    end, total, _, _ = history[-1]
-    row, last, moved = 0, len(history) - 2, 0
+    moved = sum(sizes[first : first + known])
     out = []
-    for i in range(first, stop):
+    for i in range(first + known, stop):
         moved += sizes[i]
-        if i >= first + known:
-            if not writes[i]:
-                while row < last and moved > history[row + 1][1] + CRUMB:
-                    row += 1
-                start, by_then, rate, _ = history[row]
-                if moved > by_then:
-                    start += round((moved - by_then) * PS_PER_S / rate)
-                if row == last and moved >= total > by_then:
-                    start = end
-                before = max(before, min(start, end)) + computes[i]
-            out.append(before)
+        if not writes[i]:
+            before = max(before, arrival(history, moved)) + computes[i]
+        out.append(before)
     return out
 
 
+def arrival(history: History, size: int) -> Ps:
+    """When so many bytes of a flow had arrived."""
+    after = history[-1]
+    for row in reversed(history[:-1]):
+        start, by_then, rate, _ = row
+        if size > by_then + CRUMB:
+            return after[0] if size >= after[1] else min(start + round((size - by_then) * PS_PER_S / rate), after[0])
+        after = row
+    return history[0][0]
+
+
 def arrivals(size: Ints, history: History) -> Ints:
-    """When so many bytes of a flow had arrived, looked up in its history; ``size`` rises."""
+    """:func:`arrival` of many sizes, which rise."""
     rows = np.array([h[:3] for h in history])
     start, by_then, rate = rows[:, 0], rows[:, 1], rows[:, 2]
     at = np.minimum(np.maximum(np.searchsorted(by_then + CRUMB, size, side="left") - 1, 0), len(rows) - 2)
