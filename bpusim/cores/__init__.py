@@ -2,5 +2,6 @@
 
 from bpusim.cores.bpu import BpuCore, CallResult, Merge
 from bpusim.cores.host import HostCluster, HostTraffic
+from bpusim.cores.plan import PlanBook
 
-__all__ = ["BpuCore", "CallResult", "HostCluster", "HostTraffic", "Merge"]
+__all__ = ["BpuCore", "CallResult", "HostCluster", "HostTraffic", "Merge", "PlanBook"]

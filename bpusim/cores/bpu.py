@@ -9,13 +9,13 @@ from typing import Literal, NamedTuple
 import simpy
 
 from bpusim.alarm import alarm
-from bpusim.cores.plan import Plan, Timing, plan_for
+from bpusim.cores.plan import Plan, PlanBook, Timing
 from bpusim.cores.run import CallRun, PlannedRun, TiledRun
 from bpusim.cores.tiles import Alone, CallTimes
 from bpusim.errors import SimulationError
 from bpusim.hardware import CoreSpec
 from bpusim.ports import CallCounters, Clock, Flow, Observer, Port, TransferList
-from bpusim.trace import CallLayout, CallProgram
+from bpusim.trace import CallProgram
 from bpusim.units import Ps
 
 __all__ = ["BpuCore", "CallResult", "Merge"]
@@ -23,8 +23,6 @@ __all__ = ["BpuCore", "CallResult", "Merge"]
 Merge = Literal["off", "exact", "on"]
 _KEPT = 128
 """Calls whose item times are kept, and calls known to have no plan: a prefill with CPU ops has dozens."""
-_PLANS = 64
-"""Plans kept of a phase: ranges of positions."""
 
 
 class CallResult(NamedTuple):
@@ -55,7 +53,8 @@ class BpuCore:
     """One core. ``run`` takes one call at a time; whoever dispatches keeps the queue.
 
     ``merge``: how tiles are moved: one by one (``off``), those that cannot stall as one flow, which changes no result
-    (``exact``), or stretches that stall for room as well, at the rate the core consumes them (``on``).
+    (``exact``), or stretches that stall for room as well, at the rate the core consumes them (``on``). ``plans`` may be
+    shared with other cores.
     """
 
     def __init__(
@@ -68,6 +67,7 @@ class BpuCore:
         observer: Observer,
         *,
         merge: Merge = "on",
+        plans: PlanBook | None = None,
     ) -> None:
         self.env = env
         self.name = name
@@ -84,9 +84,10 @@ class BpuCore:
         self._first_byte: Ps = 0
         self._then: Callable[[CallResult], None]
         self._timer: object = None
+        self._book = plans if plans is not None else PlanBook()
         self._timing = self._timed()
+        self._find = self._book.of(self._timing)
         self._times: OrderedDict[int, tuple[CallProgram, CallTimes, Alone]] = OrderedDict()
-        self._plans: dict[tuple[int, int, int], tuple[CallLayout, list[Plan]]] = {}
         self._stalling: OrderedDict[int, CallProgram] = OrderedDict()
         clock.on_change(lambda _hz: self._retime())
         port.on_change(self._retime)
@@ -150,18 +151,8 @@ class BpuCore:
         """The plan that holds for the position of ``call``; None if there is none, or if nothing is to be merged."""
         if self.merge == "off" or self._stalling.get(id(call)) is call:
             return None
-        kv, tokens, batch = call.position
-        layout = call.layout
-        _, plans = self._plans.setdefault((id(layout), tokens, batch), (layout, []))
-        for found in plans:
-            if found.low <= kv <= found.high:
-                return found
-        narrow = bool(plans) and plans[0].low == plans[0].high > 0  # its costs allow no other
-        plan = plan_for(call, self._timing, wide=not narrow)
-        if plan is not None:
-            plans.insert(0, plan)
-            del plans[_PLANS:]
-        else:
+        plan = self._find(call)
+        if plan is None:
             self._stalling[id(call)] = call
             if len(self._stalling) > _KEPT:
                 self._stalling.popitem(last=False)
@@ -177,7 +168,7 @@ class BpuCore:
         before = self._prepared(self._call)[1] if run is not None else None
         self._timing = self._timed()
         self._times.clear()
-        self._plans.clear()
+        self._find = self._book.of(self._timing)
         self._stalling.clear()
         if run is not None and before is not None:
             self._run = run.retimed(self._now(), before, self.times(self._call))

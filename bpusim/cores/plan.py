@@ -12,7 +12,7 @@ lower rate ``D_k - D_j`` only grows. In a stretch bound by bandwidth that leaves
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import mul
 from typing import TYPE_CHECKING
@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from bpusim.arrays import Floats, Ints
     from bpusim.trace import CallLayout, CallProgram, Tiling
 
-__all__ = ["Plan", "Run", "Timing", "plan_for"]
+__all__ = ["Plan", "PlanBook", "Run", "Timing", "plan_for"]
 
 _RUNS, _CANDIDATES = 8, 8
 """A plan has no more runs, and a query no more deciding items: a call with more goes by its tiles."""
+_KEPT = 64
+"""Plans kept of a phase: ranges of positions."""
 _MARGIN = 2.0
 """Instants are rounded to whole picoseconds: a wait must be out of reach by so many."""
 _BLOCKS = (1024, 512, 256, 128, 64, 32, 16, 8, 4, 2)
@@ -121,6 +123,35 @@ class Plan:
             known.append([q.steady(now, size, before, ps_per_byte) for q in run.queries])
             now, before = now + round(size * ps_per_byte), known[-1][-1]
         return max(now, before)
+
+
+class PlanBook:
+    """Plans by timing, layout and batch, made when asked for: cores that are alike share them."""
+
+    __slots__ = ("_plans",)
+
+    def __init__(self) -> None:
+        self._plans: dict[Timing, dict[tuple[int, int, int], tuple[CallLayout, list[Plan]]]] = {}
+
+    def of(self, timing: Timing) -> Callable[[CallProgram], Plan | None]:
+        """A function that gives the plan for a call at this timing, None if it has to wait for room."""
+        kept = self._plans.setdefault(timing, {})
+
+        def find(call: CallProgram) -> Plan | None:
+            kv, tokens, batch = call.position
+            layout = call.layout
+            _, plans = kept.setdefault((id(layout), tokens, batch), (layout, []))
+            for found in plans:
+                if found.low <= kv <= found.high:
+                    return found
+            narrow = bool(plans) and plans[0].low == plans[0].high > 0  # its costs allow no other
+            plan = plan_for(call, timing, wide=not narrow)
+            if plan is not None:
+                plans.insert(0, plan)
+                del plans[_KEPT:]
+            return plan
+
+        return find
 
 
 def plan_for(call: CallProgram, timing: Timing, *, wide: bool = True) -> Plan | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import simpy
 
-from bpusim.cores import BpuCore, HostCluster, Merge
+from bpusim.cores import BpuCore, HostCluster, Merge, PlanBook
 from bpusim.dram import FlowChannel
 from bpusim.errors import ScenarioError, SimulationError
 from bpusim.metrics import (
@@ -96,11 +96,12 @@ class System:
         env = CountingEnvironment(initial_time=0)
         recorder = Recorder()
         channel = channel_of(env, scenario, recorder, models, memory)
-        cores = []
+        cores, plans = [], PlanBook()
         for name in machine.cores.names:
             port = port_of(channel, name, machine.cores.dma)
             clock = ClockDomain(name, machine.cores.clock)
-            cores.append(BpuCore(env, name, machine.cores, clock, port, recorder, merge=_merge(scenario)))
+            merge = _merge(scenario)
+            cores.append(BpuCore(env, name, machine.cores, clock, port, recorder, merge=merge, plans=plans))
         cpu = port_of(channel, "cpu", machine.host.dma, machine.host.cores)
         host = HostCluster(env, machine.host, cpu, recorder)
         options = RuntimeOptions(

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 import simpy
 
+from bpusim.cores import plan
 from bpusim.scenario import load_scenario
 from bpusim.system import System
+from bpusim.trace import CallProgram
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHORT, LONG = 16, 80
@@ -129,6 +131,32 @@ def test_merging_saves_most_events_of_a_camera_frame(steps: Steps, tmp_path: Pat
     merged, single = (frame(steps, tmp_path / "camera.yaml", m) for m in ("on", "off"))
     assert merged <= 45
     assert merged * 5 <= single
+
+
+def plans(monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]) -> int:
+    """How many plans of decode steps are worked out in a run of ``dual_replica``."""
+    made = 0
+    real = plan.plan_for
+
+    def counted(call: CallProgram, timing: plan.Timing, *, wide: bool = True) -> plan.Plan | None:
+        nonlocal made
+        found = real(call, timing, wide=wide)
+        made += found is not None
+        return found
+
+    monkeypatch.setattr(plan, "plan_for", counted)
+    built("dual_replica", changes).run()
+    return made
+
+
+def test_cores_that_are_alike_share_their_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert plans(monkeypatch, dual(SHORT)) == 1
+
+
+def test_users_far_apart_do_not_take_each_others_plans_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions 100 and 3000 on one core: a plan each, not one a token."""
+    apart = {**dual(SHORT), "streams.alice.prompt": 100, "streams.bob.prompt": 3000, "streams.bob.chat": "left"}
+    assert plans(monkeypatch, apart) == 2
 
 
 def held(output: int) -> tuple[int, int]:
