@@ -161,6 +161,19 @@ def test_a_large_write_does_not_excuse_small_tiles() -> None:
     assert beyond(world, off, on) <= 1
 
 
+@pytest.mark.parametrize("room", [1.5, 1.9])
+@pytest.mark.parametrize("part", [0.7, 0.8, 0.9])
+def test_a_core_with_room_for_one_tile_and_a_half_is_as_slow_as_tile_by_tile(part: float, room: float) -> None:
+    # Alone it computes less than it fetches, but in turns: beside another, slower fetches are slower turns. To take such
+    # turns for an even pace, as a tolerance of a quarter of the scratchpad would, hides most of it.
+    works = [
+        Work(even((20, part * slower, [7] * 12), 1), (0,), start=k * 3 * US, room=round(20 * KB * room))
+        for k, slower in enumerate((1.0, 1.07))
+    ]
+    world = World(tuple(works))
+    assert beyond(world, play(world, "off"), play(world, "on")) <= 1
+
+
 def test_a_paced_write_goes_when_it_is_produced_at_the_new_clock() -> None:
     # a has nothing to fetch and is computed by 100 us; at four times the clock from 10 us on, by 32.5. Then its write
     # of 1 kB (0.1 us), b that reads it with 50 kB of its own, and c, which has to wait for room.
