@@ -164,8 +164,8 @@ def test_a_large_write_does_not_excuse_small_tiles() -> None:
 @pytest.mark.parametrize("room", [1.5, 1.9])
 @pytest.mark.parametrize("part", [0.7, 0.8, 0.9])
 def test_a_core_with_room_for_one_tile_and_a_half_is_as_slow_as_tile_by_tile(part: float, room: float) -> None:
-    # Alone it computes less than it fetches, but in turns: beside another, slower fetches are slower turns. To take such
-    # turns for an even pace, as a tolerance of a quarter of the scratchpad would, hides most of it.
+    # It fetches and computes in turns: beside another, slower fetches are slower turns. To take such turns for an even
+    # pace, as a tolerance of a quarter of the scratchpad would, hides most of it.
     works = [
         Work(even((20, part * slower, [7] * 12), 1), (0,), start=k * 3 * US, room=round(20 * KB * room))
         for k, slower in enumerate((1.0, 1.07))
