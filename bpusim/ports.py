@@ -22,11 +22,13 @@ __all__ = [
     "CallCounters",
     "Clock",
     "Flow",
+    "HeatSample",
     "History",
     "Observer",
     "Port",
     "Transfer",
     "TransferList",
+    "Work",
 ]
 
 BufferKind = Literal["weights", "kv", "spill", "io"]
@@ -167,6 +169,25 @@ class Port(Protocol):
         ...
 
 
+class Work(Protocol):
+    """What a call does, as far as its power depends on it. Cycles are of the core clock."""
+
+    @property
+    def bytes(self) -> int:
+        """DRAM bytes."""
+        ...
+
+    @property
+    def cycles(self) -> int:
+        """Compute cycles."""
+        ...
+
+    @property
+    def mac_cycles(self) -> int:
+        """Those in which the array works."""
+        ...
+
+
 class CallCounters(NamedTuple):
     """What one call did, for the observers. Cycles are of the core clock."""
 
@@ -178,6 +199,17 @@ class CallCounters(NamedTuple):
     """DRAM bytes in the order of ``MOVES``."""
 
 
+@dataclass(frozen=True, slots=True)
+class HeatSample:
+    """A row of ``thermal.csv``: degC by node, mean W since the last row by component, Hz by clock, fan level."""
+
+    at: Ps
+    temperatures: Mapping[str, float]
+    watts: Mapping[str, float]
+    clocks: Mapping[str, int]
+    fan: int
+
+
 class Observer(Protocol):
     """Watches a run. Components call it; it never calls back."""
 
@@ -186,7 +218,7 @@ class Observer(Protocol):
         """Whether ``rates_changed`` is to be called: it comes with every flow."""
         ...
 
-    def call_started(self, core: str, label: str, at: Ps) -> None:
+    def call_started(self, core: str, label: str, at: Ps, work: Work) -> None:
         """A core began a call."""
         ...
 
@@ -211,10 +243,11 @@ class Observer(Protocol):
         """The channel gives these rates in B/s from now on."""
         ...
 
-    def clock_changed(self, unit: str, hz: int, at: Ps) -> None:
-        """A clock domain runs at ``hz`` from now on."""
+    @property
+    def wants_activity(self) -> bool:
+        """Whether ``flow_started`` is to be called."""
         ...
 
-    def waited(self, who: str, cause: str, start: Ps, end: Ps) -> None:
-        """``who`` spent this interval on ``cause``."""
+    def flow_started(self, master: str, flow: Flow) -> None:
+        """A master began a transfer; its history says what it got."""
         ...

@@ -24,12 +24,20 @@ __all__ = [
     "Bandwidth",
     "Dimension",
     "Duration",
+    "Energy",
+    "EnergyPerByte",
     "FrameRate",
     "Frequency",
+    "HeatCapacity",
     "PerByte",
+    "Power",
     "Ps",
     "Size",
+    "Temperature",
+    "TemperatureDifference",
+    "ThermalResistance",
     "TransferRate",
+    "Voltage",
     "format_quantity",
     "parse_quantity",
 ]
@@ -52,6 +60,8 @@ class Dimension:
     example: str
     whole: bool = True
     """Whether a value must be a whole number of base units (time in ps, sizes in B)."""
+    least: float = 0
+    """The least value there is."""
 
 
 def _si(base: str, scale: str = "1", prefixes: str = "k M G T") -> dict[str, Decimal]:
@@ -74,6 +84,7 @@ _TIME = {
     "min": Decimal(60 * 10**12),
     "h": Decimal(3600 * 10**12),
 }
+_ENERGY = _si("J", prefixes="p n u m")
 
 DIMENSIONS: dict[str, Dimension] = {
     d.name: d
@@ -85,6 +96,14 @@ DIMENSIONS: dict[str, Dimension] = {
         Dimension("transfer rate", "T/s", _si("T/s"), "3200 MT/s"),
         Dimension("frame rate", "Hz", _si("Hz", prefixes="k"), "12.5 Hz", whole=False),
         Dimension("time per byte", "ps/B", {u + "/B": v for u, v in _TIME.items()}, "50 ps/B", whole=False),
+        Dimension("temperature", "degC", {"degC": Decimal(1)}, "25 degC", whole=False, least=-273.15),
+        Dimension("temperature difference", "K", _si("K", prefixes="m"), "2 K", whole=False),
+        Dimension("power", "W", _si("W", prefixes="m"), "2.5 W", whole=False),
+        Dimension("voltage", "V", _si("V", prefixes="m"), "0.8 V", whole=False),
+        Dimension("energy", "J", _ENERGY, "0.2 pJ", whole=False),
+        Dimension("energy per byte", "J/B", {u + "/B": v for u, v in _ENERGY.items()}, "60 pJ/B", whole=False),
+        Dimension("thermal resistance", "K/W", {"K/W": Decimal(1)}, "4.6 K/W", whole=False),
+        Dimension("heat capacity", "J/K", {"J/K": Decimal(1)}, "120 J/K", whole=False),
     )
 }
 
@@ -118,8 +137,9 @@ def parse_quantity(text: object, dimension: str) -> int | float:
         value = Decimal(number) * dim.units[unit]
     except ArithmeticError:
         raise out_of_range from None
-    if value < 0:
-        raise UnitError(f"'{text}' is negative", do=f"write a {dim.name} of zero or more")
+    if value < Decimal(str(dim.least)):
+        what, least = ("below absolute zero", f"{dim.least} {dim.base}") if dim.least else ("negative", "zero")
+        raise UnitError(f"'{text}' is {what}", do=f"write a {dim.name} of {least} or more")
     if value > 10**24:
         raise out_of_range
     if not dim.whole:
@@ -152,9 +172,10 @@ def _quantity(dimension: str) -> tuple[BeforeValidator, WithJsonSchema]:
         return parse_quantity(value, dimension)
 
     units = "|".join(re.escape(u) for u in dim.units)
+    sign = "-?" if dim.least < 0 else ""
     schema = {
         "type": "string",
-        "pattern": rf"^\s*(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*({units})$",
+        "pattern": rf"^\s*{sign}(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*({units})$",
         "examples": [dim.example],
         "description": f"{dim.name}, with its unit",
     }
@@ -175,3 +196,19 @@ TransferRate = Annotated[int, *_quantity("transfer rate")]
 """A DRAM data rate in a user's file; transfers per second and pin inside."""
 PerByte = Annotated[float, *_quantity("time per byte")]
 """A cost per byte in a user's file; picoseconds per byte inside."""
+Temperature = Annotated[float, *_quantity("temperature")]
+"""A temperature in a user's file; degC inside."""
+TemperatureDifference = Annotated[float, *_quantity("temperature difference")]
+"""A hysteresis in a user's file; kelvin inside."""
+Power = Annotated[float, *_quantity("power")]
+"""A power in a user's file; watts inside."""
+Voltage = Annotated[float, *_quantity("voltage")]
+"""A supply voltage in a user's file; volts inside."""
+Energy = Annotated[float, *_quantity("energy")]
+"""An energy in a user's file; joules inside."""
+EnergyPerByte = Annotated[float, *_quantity("energy per byte")]
+"""An energy per byte in a user's file; joules per byte inside."""
+ThermalResistance = Annotated[float, *_quantity("thermal resistance")]
+"""Between two nodes of a heat path, in a user's file; kelvin per watt inside."""
+HeatCapacity = Annotated[float, *_quantity("heat capacity")]
+"""Of a node of a heat path, in a user's file; joules per kelvin inside."""

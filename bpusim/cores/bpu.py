@@ -16,11 +16,12 @@ from bpusim.errors import SimulationError
 from bpusim.hardware import CoreSpec
 from bpusim.ports import CallCounters, Clock, Flow, Observer, Port, TransferList
 from bpusim.trace import CallProgram
-from bpusim.units import Ps
+from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["BpuCore", "CallResult", "Merge"]
+__all__ = ["BpuCore", "CallResult", "Merge", "Sleep"]
 
 Merge = Literal["off", "exact", "on"]
+Sleep = tuple[Ps, Ps]
 _KEPT = 128
 """Calls whose item times are kept, and calls known to have no plan: a prefill with CPU ops has dozens."""
 
@@ -29,8 +30,9 @@ class CallResult(NamedTuple):
     """When a call ran and why it took that long. The causes sum to ``end - start`` exactly.
 
     A ladder of replays from the same start: ``compute`` and ``dispatch`` (op overhead) with all data at once, then
-    ``dram`` added by an unloaded channel with unlimited scratchpad, ``scratchpad`` by its real size, ``contention`` by
-    the rates that other masters left.
+    ``dram`` added by an unloaded channel with unlimited scratchpad, ``scratchpad`` by its real size, all of this at the
+    clocks the machine was made for; ``throttling`` by the present clocks, of the core and of the channel; and
+    ``contention`` by the rates that other masters left. ``wakeup`` comes before all of it.
     """
 
     start: Ps
@@ -40,6 +42,8 @@ class CallResult(NamedTuple):
     dram: Ps
     scratchpad: Ps
     contention: Ps
+    throttling: Ps = 0
+    wakeup: Ps = 0
 
     def causes(self) -> list[tuple[str, Ps]]:
         """Those that took any time."""
@@ -54,7 +58,8 @@ class BpuCore:
 
     ``merge``: how tiles are moved: one by one (``off``), those that cannot stall as one flow, which changes no result
     (``exact``), or stretches that stall for room as well, at the rate the core consumes them (``on``). ``plans`` may be
-    shared with other cores.
+    shared with other cores. ``sleep``: idle for longer than the first, a core takes the second to wake up. Its clock
+    and port are taken to be at their best when it is made.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class BpuCore:
         *,
         merge: Merge = "on",
         plans: PlanBook | None = None,
+        sleep: Sleep | None = None,
     ) -> None:
         self.env = env
         self.name = name
@@ -85,9 +91,17 @@ class BpuCore:
         self._then: Callable[[CallResult], None]
         self._timer: object = None
         self._book = plans if plans is not None else PlanBook()
-        self._timing = self._timed()
+        self._sleep = sleep
+        self._idle_since: Ps = 0
+        self._wakeup: Ps = 0
+        self._timing = self._full = self._timed()
+        self._full_rate = port.rate_alone
+        self._changed = False
+        """Whether a clock or the port's rate is not what it was made for, or was not for a part of the present call."""
         self._find = self._book.of(self._timing)
         self._times: OrderedDict[int, tuple[CallProgram, CallTimes, Alone]] = OrderedDict()
+        self._unthrottled: OrderedDict[int, tuple[CallProgram, Alone]] = OrderedDict()
+        """Calls at the clocks the machine was made for."""
         self._stalling: OrderedDict[int, CallProgram] = OrderedDict()
         clock.on_change(lambda _hz: self._retime())
         port.on_change(self._retime)
@@ -105,8 +119,11 @@ class BpuCore:
         self._start = now = self._now()
         plan = self._plan(call)
         self._run = PlannedRun(self, call, plan) if plan is not None else TiledRun(self, call, self.times(call))
-        self.observer.call_started(self.name, label, now)
+        self.observer.call_started(self.name, label, now, call)
         latency = self.port.latency if call.bytes else 0  # of the first line
+        if self._sleep is not None:
+            self._wakeup = self._sleep[1] if now - self._idle_since > self._sleep[0] else 0
+            latency += self._wakeup
         self._first_byte = now + latency
         self._wait(latency)
 
@@ -167,6 +184,7 @@ class BpuCore:
         run, flow = self._run, self.flow
         before = self._prepared(self._call)[1] if run is not None else None
         self._timing = self._timed()
+        self._changed = run is not None or self._timing != self._full
         self._times.clear()
         self._find = self._book.of(self._timing)
         self._stalling.clear()
@@ -220,14 +238,42 @@ class BpuCore:
         self._then(self._explain(run, now))
 
     def _explain(self, run: CallRun, now: Ps) -> CallResult:
-        call, total = self._call, now - self._start
+        call, wakeup = self._call, self._wakeup
+        total = now - self._start - wakeup
         latency = self.port.latency if call.bytes else 0
         real, unlimited = run.alone()
         alone = min(total, latency + real) if run.contended else total
+        hz, throttling = self.clock.hz, 0
+        if self._changed:
+            hz, present = self._full.hz, alone
+            real, unlimited = self._at_full_clocks(call)
+            alone = min(present, latency + real)
+            throttling = present - alone
+            self._changed = self._timing != self._full
         unlimited = min(alone, latency + unlimited)
         overhead = len(call.ops) * self.spec.op_overhead + call.layout.layers * self.spec.layer_sync
         dispatch = min(overhead, unlimited)
-        compute = min(self.clock.cycles_to_ps(call.cycles) + overhead, unlimited) - dispatch
+        cycles = (2 * call.cycles * PS_PER_S + hz) // (2 * hz)
+        compute = min(cycles + overhead, unlimited) - dispatch
+        contention = total - alone - throttling
+        self._idle_since = now
         return CallResult(
-            self._start, now, compute, dispatch, unlimited - compute - dispatch, alone - unlimited, total - alone
-        )
+            self._start, now, compute, dispatch, unlimited - compute - dispatch, alone - unlimited, contention,
+            throttling, wakeup,
+        )  # fmt: skip
+
+    def _at_full_clocks(self, call: CallProgram) -> tuple[Ps, Ps]:
+        """How long a call takes alone from its first byte with all clocks as the machine was made, with its scratchpad
+        and with an unlimited one."""
+        full, rate = self._full, self._full_rate
+        plan = self._book.of(full)(call) if self.merge != "off" else None
+        if plan is not None:
+            duration = plan.alone(plan.sizes(call.at), rate)
+            return duration, duration
+        kept = self._unthrottled.get(id(call))
+        if kept is None or kept[0] is not call:
+            times = CallTimes.of(call.items, full.hz, full.scratchpad, full.op_overhead, full.layer_sync)
+            kept = self._unthrottled[id(call)] = call, Alone(times, rate)
+            if len(self._unthrottled) > _KEPT:
+                self._unthrottled.popitem(last=False)
+        return kept[1].real, kept[1].unlimited

@@ -39,6 +39,10 @@ class Behaviour(Protocol):
         """B/s of one reader while ``others`` take B/s and have bytes in flight."""
         ...
 
+    def at_clock(self, part: float) -> Behaviour:
+        """The same channel at ``part`` of its clock."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Ideal:
@@ -58,3 +62,7 @@ class Ideal:
     def alone(self, window: int, path: Ps, limit: float, others: tuple[float, float]) -> float:  # noqa: ARG002
         """``min(limit, window / path, peak)``, whatever the others do."""
         return min(float(limit), window * PS_PER_S / path if path else inf, float(self.peak))
+
+    def at_clock(self, part: float) -> Ideal:
+        """``part`` of the peak."""
+        return Ideal(round(self.peak * part), self.burst_bytes)

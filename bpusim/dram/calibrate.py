@@ -246,7 +246,7 @@ def flow_answer(table: FlowTable, masters: Sequence[Master]) -> tuple[list[float
 
     def alone(i: int) -> Callable[[tuple[float, float]], float]:
         m = masters[i]
-        return lambda others: table.alone(m.out * table.line, m.path * table.clock, limits[i], others)
+        return lambda others: table.alone(m.out * table.line, round(m.path * table.clock), limits[i], others)
 
     windows = [m.out * table.line for m in masters]
     of_light = sum(w for w, is_light in zip(windows, light, strict=True) if is_light)
@@ -256,7 +256,7 @@ def flow_answer(table: FlowTable, masters: Sequence[Master]) -> tuple[list[float
         for i, d in zip(heavy, demands, strict=True)
     ]
     capacity = table.capacity(len(heavy), *meeting(streams))
-    asks = [Ask(d, masters[i].out * table.line, latencies[i]) for i, d in zip(heavy, demands, strict=True)]
+    asks = [Ask(d, masters[i].out * table.line, round(latencies[i])) for i, d in zip(heavy, demands, strict=True)]
     waited = 0.0
     for i, ask, rate in zip(heavy, asks, proportional(asks, capacity - taken), strict=True):
         rates[i] = rate

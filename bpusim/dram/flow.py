@@ -39,9 +39,10 @@ class FlowChannel:
         background: Sequence[tuple[str, MasterSpec]] = (),
     ) -> None:
         self.env = env
-        self.behaviour = behaviour
+        self.behaviour = self._made = behaviour
         self.rules = rules
-        self._observer = observer
+        self.observer = observer
+        self.metered = observer.wants_activity
         self._watched = observer.wants_rates
         self._flows: list[Transmission] = []
         self._keys: list[tuple[int, float, float]] = []
@@ -128,6 +129,20 @@ class FlowChannel:
         port.kind = self._kind((port.name, port.limit))
         self._sharing.forget()
         self._rated()
+        self.reshare()
+
+    def set_clock(self, part: float) -> None:
+        """Run the channel at ``part`` (above 0) of the clock it was made for, from now on."""
+        self._advance(self._now())
+        self.behaviour = self._made.at_clock(part)
+        self._sharing.behaviour = self.behaviour
+        self._sharing.forget()
+        for port in self._ports:
+            port.measure()
+        for f in self._flows:
+            f.rated()
+        for port in self._ports:
+            port.tell()
         self.reshare()
 
     def moved(self) -> dict[str, int]:
@@ -227,7 +242,7 @@ class FlowChannel:
             given[f.port.name] = given.get(f.port.name, 0.0) + rate
         for b, rate in zip(self._background, self._shares.background, strict=True):
             given[b.name] = rate
-        self._observer.rates_changed(now, given)
+        self.observer.rates_changed(now, given)
 
     def _expired(self, _alarm: object) -> None:
         now = self._armed.pop()

@@ -21,7 +21,7 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ _FOLDER = Path(__file__).with_name("tables")
 
 @dataclass(frozen=True, slots=True)
 class FlowTable:
-    """A channel to the flow model. Clocks are of the command clock; ``line`` is one burst of all its devices.
+    """A channel to the flow model. ``clock``: of commands, in ps; ``line`` is one burst of all its devices.
 
     ``queue``: reads the controller holds. ``latency``: clocks of a sequential reader's line on an idle channel, by
     lines in flight. ``beside``: clocks more of it, by the part of the peak that others take. ``light``: clocks of a
@@ -50,7 +50,7 @@ class FlowTable:
 
     name: str
     mapping: str
-    clock: Ps
+    clock: float
     line: int
     channels: int
     peak: int
@@ -116,6 +116,21 @@ class FlowTable:
             lost = self.blocked
         per_clock = min(lines / latency, 1 / step) * (1 - lost / self.interval)
         return min(per_clock * self.line * self.channels * PS_PER_S / self.clock, limit)
+
+    def at_clock(self, part: float) -> FlowTable:
+        """The same channel at ``part`` of its clock: rows take as many nanoseconds as ever, bursts as many clocks, and
+        so does waiting for others and for the bus to turn."""
+        counts, clocks = self.latency
+        burst = self.busy
+        return replace(
+            self,
+            clock=self.clock / part,
+            peak=round(self.peak * part),
+            latency=(counts, tuple(burst + (c - burst) * part for c in clocks)),
+            light=burst + (self.light - burst) * part,
+            blocked=self.blocked * part,
+            interval=self.interval * part,
+        )
 
     def _lines(self, window: float) -> float:
         """Lines in flight at each channel."""

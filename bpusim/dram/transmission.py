@@ -171,13 +171,7 @@ class FlowPort(MasterPort):
         self.waited = 0.0
         """Those bytes times their latency."""
         self._listeners: list[Callable[[], None]] = []
-        self._rate()
-
-    def _rate(self) -> None:
-        self.rate_alone = self.asked(1, (0.0, 0.0))
-        self.rate_max = self.rate_alone
-        full = self.rate_alone < self.limit  # a window that is kept full: Little's law
-        self.latency_alone = max(self.window * PS_PER_S / self.rate_alone if full else 0.0, float(self.latency))
+        self.measure()
 
     def asked(self, flows: int, others: tuple[float, float]) -> float:
         """B/s that so many flows of the port take while ``others`` take B/s and have bytes in flight."""
@@ -193,10 +187,22 @@ class FlowPort(MasterPort):
         if bytes_per_s <= 0:
             raise ValueError(f"a port of {bytes_per_s} B/s")
         self.limit = self.channel.rules.limit(self.name, bytes_per_s)
-        self._rate()
+        self.measure()
+        self.tell()
+        self.channel.rerated(self)
+
+    def measure(self) -> None:
+        """Work out anew what it gets alone: its limit or the channel's clock is another."""
+        self.latency = self.path + self.channel.behaviour.idle_latency(self.window)
+        self.rate_alone = self.asked(1, (0.0, 0.0))
+        self.rate_max = self.rate_alone
+        full = self.rate_alone < self.limit  # a window that is kept full: Little's law
+        self.latency_alone = max(self.window * PS_PER_S / self.rate_alone if full else 0.0, float(self.latency))
+
+    def tell(self) -> None:
+        """Tell those who rely on its rate."""
         for tell in self._listeners:
             tell()
-        self.channel.rerated(self)
 
     def start(
         self,
@@ -214,5 +220,7 @@ class FlowPort(MasterPort):
         than its pace and gets more again.
         """
         flow = Transmission(self.channel, self, parts, limit, pace, rising, then)
+        if self.channel.metered:
+            self.channel.observer.flow_started(self.name, flow)
         self.channel.add(flow)
         return flow

@@ -1,6 +1,7 @@
 """Machine descriptions: frozen dataclasses, presets as data, closed-form costs of the array."""
 
-from bpusim.hardware.presets import machine_preset, preset_names
+from bpusim.hardware.heat import ClockSpec, ClocksSpec, CoolingSpec, PowerSpec, ZoneSpec
+from bpusim.hardware.presets import cooling_document, cooling_names, machine_preset, preset_names
 from bpusim.hardware.spec import (
     CoreSpec,
     CoresSpec,
@@ -14,6 +15,9 @@ from bpusim.hardware.spec import (
 )
 
 __all__ = [
+    "ClockSpec",
+    "ClocksSpec",
+    "CoolingSpec",
     "CoreSpec",
     "CoresSpec",
     "DmaSpec",
@@ -22,7 +26,11 @@ __all__ = [
     "MacSpec",
     "MachineSpec",
     "MasterSpec",
+    "PowerSpec",
     "VectorSpec",
+    "ZoneSpec",
+    "cooling_document",
+    "cooling_names",
     "machine_preset",
     "preset_names",
 ]

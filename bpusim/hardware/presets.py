@@ -1,4 +1,4 @@
-"""Machine presets: the YAML files in ``presets/``, in which every number cites its source."""
+"""Presets of machines and of heat paths: YAML files in which every number cites its source or says why."""
 
 from __future__ import annotations
 
@@ -11,14 +11,31 @@ from bpusim.documents import Document, read_document
 from bpusim.errors import HardwareError, Place, Problem, did_you_mean
 from bpusim.hardware.spec import MachineSpec
 
-__all__ = ["machine_preset", "preset_document", "preset_names"]
+__all__ = ["cooling_document", "cooling_names", "machine_preset", "preset_document", "preset_names"]
 
-_FOLDER = Path(__file__).with_name("presets")
+_MACHINES = Path(__file__).with_name("presets")
+_COOLING = Path(__file__).with_name("cooling")
+
+
+def _names(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
+
+
+def _document(folder: Path, kind: str, name: str, place: Place | None) -> Document:
+    names = _names(folder)
+    if name not in names:
+        raise HardwareError(f"unknown {kind} preset '{name}'", place=place, do=did_you_mean(name, names))
+    return read_document(folder / f"{name}.yaml", error=HardwareError)
 
 
 def preset_names() -> tuple[str, ...]:
     """Names of all machine presets, sorted."""
-    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
+    return _names(_MACHINES)
+
+
+def cooling_names() -> tuple[str, ...]:
+    """Names of all presets of heat paths, sorted."""
+    return _names(_COOLING)
 
 
 def preset_document(name: str, place: Place | None = None) -> Document:
@@ -26,10 +43,12 @@ def preset_document(name: str, place: Place | None = None) -> Document:
 
     Raises :class:`HardwareError`, at ``place`` where the user named it, if there is no such preset.
     """
-    names = preset_names()
-    if name not in names:
-        raise HardwareError(f"unknown machine preset '{name}'", place=place, do=did_you_mean(name, names))
-    return read_document(_FOLDER / f"{name}.yaml", error=HardwareError)
+    return _document(_MACHINES, "machine", name, place)
+
+
+def cooling_document(name: str, place: Place | None = None) -> Document:
+    """The same of a heat path."""
+    return _document(_COOLING, "cooling", name, place)
 
 
 def machine_preset(name: str) -> MachineSpec:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.dataclasses import dataclass
 
+from bpusim.hardware.heat import ClocksSpec, CoolingSpec, PowerSpec
 from bpusim.units import Bandwidth, Duration, Frequency, PerByte, Size
 
 __all__ = [
@@ -313,6 +314,11 @@ class MachineSpec:
         dict[Annotated[str, AfterValidator(_master)], MasterSpec],
         _about("Other masters of the memory by name: cameras, displays, codecs"),
     ] = Field(default_factory=dict)
+    clocks: Annotated[ClocksSpec, _about("Clocks that may change")] = Field(default_factory=ClocksSpec)
+    power: Annotated[PowerSpec | None, _about("Where the board's power goes")] = None
+    cooling: Annotated[
+        CoolingSpec | None, _about("The heat path: a preset, {preset: NAME, ...changes}, or all of it; none if absent")
+    ] = None
 
     @model_validator(mode="after")
     def _names(self) -> MachineSpec:
@@ -322,4 +328,6 @@ class MachineSpec:
         fast = [n for n, m in self.masters.items() if m.period is not None and m.period < _SHORTEST]
         if fast:
             raise ValueError(f"masters: bursts of {fast[0]} come faster than every microsecond; write their mean rate")
+        if self.cooling is not None and self.power is None:
+            raise ValueError("cooling needs power: nothing says what heats the machine")
         return self

@@ -1,6 +1,7 @@
 """Observers and the definitions of what is measured."""
 
 from bpusim.metrics.causes import CAUSES, Ledger, shares_ms
+from bpusim.metrics.heat import HeatStats, TripStats
 from bpusim.metrics.recorder import CoreCounters, Recorder
 from bpusim.metrics.result import ChatStats, CoreStats, DramStats, FrameStats, PhaseStats, Result, RunWarning
 from bpusim.metrics.samples import Samples
@@ -15,6 +16,7 @@ __all__ = [
     "DramStats",
     "FrameRecord",
     "FrameStats",
+    "HeatStats",
     "Ledger",
     "PhaseStats",
     "Recorder",
@@ -22,6 +24,7 @@ __all__ = [
     "Result",
     "RunWarning",
     "Samples",
+    "TripStats",
     "rate_per_s",
     "shares_ms",
 ]

@@ -13,6 +13,8 @@ CAUSES = (
     "dram",
     "scratchpad",
     "contention",
+    "throttling",
+    "wakeup",
     "dispatch",
     "host",
     "fallback",
@@ -22,9 +24,11 @@ CAUSES = (
     "other",
 )
 """``compute``: array and vector unit at full clock. ``dram``: waiting for an unloaded channel. ``scratchpad``: for room
-in it. ``contention``: for other masters of the channel. ``dispatch``: submitting calls, interrupts, op overhead.
-``host``: tokenising, sampling, logging, allocation. ``fallback``: CPU ops and their crossings. ``handover``: from core
-to core in a pipeline split. ``queueing``: for a busy core or CPU. ``camera``: stages outside the machine."""
+in it. ``contention``: for other masters of the channel. ``throttling``: what clocks below those the machine was made
+for cost, whoever chose them. ``wakeup``: of cores that had fallen asleep. ``dispatch``: submitting calls, interrupts,
+op overhead. ``host``: tokenising, sampling, logging, allocation. ``fallback``: CPU ops and their crossings.
+``handover``: from core to core in a pipeline split. ``queueing``: for a busy core or CPU. ``camera``: stages outside
+the machine."""
 
 
 _NONE = dict.fromkeys(CAUSES, 0)

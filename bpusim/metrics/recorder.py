@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add
 
-from bpusim.ports import MOVES, BufferKind, CallCounters
+from bpusim.ports import MOVES, BufferKind, CallCounters, Flow, Work
 from bpusim.units import Ps
 
 __all__ = ["CoreCounters", "Recorder"]
@@ -66,7 +66,7 @@ class Recorder:
         """The flows keep their own history."""
         return False
 
-    def call_started(self, core: str, label: str, at: Ps) -> None:  # noqa: ARG002 (the protocol's signature)
+    def call_started(self, core: str, label: str, at: Ps, work: Work) -> None:  # noqa: ARG002 (the protocol's signature)
         """A core began a call."""
         self._started[core] = at
 
@@ -95,11 +95,13 @@ class Recorder:
     def rates_changed(self, at: Ps, rates: Mapping[str, float]) -> None:
         """Not asked for."""
 
-    def clock_changed(self, unit: str, hz: int, at: Ps) -> None:
-        """Clocks are fixed so far."""
+    @property
+    def wants_activity(self) -> bool:
+        """Counters need no power."""
+        return False
 
-    def waited(self, who: str, cause: str, start: Ps, end: Ps) -> None:
-        """Causes are kept in ledgers."""
+    def flow_started(self, master: str, flow: Flow) -> None:
+        """Not asked for."""
 
     def occupied_until(self, core: str, now: Ps) -> Ps:
         """Time in calls up to ``now``, a call in progress included."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bpusim.metrics.causes import shares_ms
+from bpusim.metrics.heat import HeatStats
 from bpusim.metrics.recorder import CoreCounters
 from bpusim.metrics.streams import ChatRecord, FrameRecord, RequestRow, rate_per_s
 from bpusim.ports import BufferKind
@@ -270,6 +271,8 @@ class Result:
     warnings: Sequence[RunWarning]
     requests: Sequence[RequestRow] | None = field(repr=False)
     about: str = ""
+    heat: HeatStats | None = None
+    """None where nothing is said of the heat path."""
 
     @property
     def decode_tokens_per_s(self) -> float:
@@ -295,6 +298,7 @@ class Result:
             "total": {"decode_tokens_per_s": self.decode_tokens_per_s, "tokens_per_s": self.tokens_per_s},
             "cores": {k: v.to_dict() for k, v in self.cores.items()},
             "dram": self.dram.to_dict(),
+            **({"heat": self.heat.to_dict()} if self.heat is not None else {}),
             "memory": {"resident_bytes": self.resident_bytes, "usable_bytes": self.usable_bytes},
             "warnings": [{"code": w.code, "text": w.text} for w in self.warnings],
         }

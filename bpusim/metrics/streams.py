@@ -51,6 +51,13 @@ class ChatRecord:
         return done + (now - self.open[1] if self.open is not None and self.open[0] == phase else 0)
 
     @property
+    def tokens_lost(self) -> float:
+        """How many more tokens the time spent on them would have brought without ``throttling``."""
+        spent = self.ttfts.total + self.gaps.total
+        slow = self.first.spent["throttling"] + self.decode.spent["throttling"]
+        return self.tokens * slow / (spent - slow) if spent > slow else 0.0
+
+    @property
     def decode_tokens(self) -> int:
         """Tokens after the first of their request."""
         return len(self.gaps)

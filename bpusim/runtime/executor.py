@@ -69,14 +69,17 @@ class Executor:
     def on_host(
         self, duration: Ps, cause: str, ledger: Ledger, traffic: HostTraffic | None = None
     ) -> Generator[simpy.Event, Any, None]:
-        """Host work, charged to ``cause``; time in line for a CPU core is ``queueing``."""
-        begin = self.env.now
+        """Host work, charged to ``cause``; time in line for a CPU core is ``queueing``, what a slow clock costs is
+        ``throttling``."""
+        begin = self.now()
         done = self.host.work(duration, traffic)
         if done is not None:
-            queued: Ps = yield done
+            queued, lost = yield done
             if queued:
                 ledger.add("queueing", queued)
-            ledger.add(cause, self.env.now - begin - queued)  # type: ignore[arg-type]  # integer by construction
+            if lost:
+                ledger.add("throttling", lost)
+            ledger.add(cause, self.now() - begin - queued - lost)
 
     def step(
         self,
@@ -150,7 +153,7 @@ class Executor:
         spec = host.spec
         if not options.memory_pool:
             yield from self.on_host(call.layout.tensors * spec.allocate_per_tensor, "host", ledger)
-        begin = env.now
+        begin = self.now()
         ahead, session.ahead = session.ahead, None
         prepare = spec.doorbell
         if ahead is None:
@@ -161,9 +164,11 @@ class Executor:
         elif ahead > begin:
             yield env.timeout(ahead - begin)
         done = host.work(prepare)
-        queued: Ps = (yield done) if done is not None else 0
-        submitted = env.now
-        ledger.add(leg.enters, submitted - begin - queued)  # type: ignore[arg-type]  # integer by construction
+        queued, lost = (yield done) if done is not None else (0, 0)
+        submitted = self.now()
+        if lost:
+            ledger.add("throttling", lost)
+        ledger.add(leg.enters, submitted - begin - queued - lost)
         leaving = spec.interrupt + host.cache_ps(call.written("io"))
         over, held = Later(env), False
 
@@ -171,19 +176,25 @@ class Executor:
             # The interrupt follows at once if a CPU core is free for it: one event for both.
             nonlocal held
             held = leaving > 0 and host.take()
-            over.succeed_in(leaving if held else 0, result)
+            if held:
+                host.after(leaving, lambda _: over.happen(result))
+            else:
+                over.succeed_in(0, result)
 
         leg.queue.submit(call, session.stream, leg.phase, ended)
         upcoming = again if leg.upcoming is None else leg.upcoming
         if upcoming and options.async_submit:
             session.ahead = host.aside(upcoming)
         result: CallResult = yield over
-        queued += result.start - submitted  # type: ignore[assignment]  # integer by construction
+        queued += result.start - submitted
         ledger.add_all(result.causes())
         if queued:
             ledger.add("queueing", queued)
         if held:
             host.give()
+            lost = self.now() - result.end - leaving
+            if lost:
+                ledger.add("throttling", lost)
             ledger.add(leg.leaves, leaving)
         else:
             yield from self.on_host(leaving, leg.leaves, ledger)

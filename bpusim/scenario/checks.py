@@ -26,6 +26,7 @@ def cross_problems(document: Document, traces: dict[str, Path]) -> Iterator[Prob
         if name in traces:
             yield from _trace_exists(document, name, traces[name])
     yield from _masters_exist(document, cores)
+    yield from _devices_exist(document, cores)
     for name in _entries(document, "streams"):
         yield from _model_exists(document, name, sorted(models))
     yield from _run_ends(document)
@@ -111,6 +112,27 @@ def _masters_exist(document: Document, cores: list[str]) -> Iterator[Problem]:
         elif master not in cores and master != "cpu" and _at(document, "machine", "masters", master, "window") is None:
             do = "leave it out, or give it a window"
             yield problem_at(place, path, f"'{master}' is open-loop: it takes its rate before all others", do)
+
+
+def _devices_exist(document: Document, cores: list[str]) -> Iterator[Problem]:
+    cooling: KeyPath = ("machine", "cooling")
+    fan = ["fan"] if _at(document, *cooling, "fan") is not None else []
+    known = ["cores", *cores, "host", "dram", *fan]
+    clocks = {"host": "host", "dram": "dram", **dict.fromkeys(("cores", *cores), "cores")}
+    for zone in _names(document, "machine", "cooling", "zones"):
+        trips = _at(document, *cooling, "zones", zone, "trips")
+        for k, trip in enumerate(trips) if isinstance(trips, list) and cores else ():
+            named = trip.get("devices") if isinstance(trip, dict) else None
+            for n, device in enumerate(named) if isinstance(named, list) else ():
+                path: KeyPath = (*cooling, "zones", zone, "trips", k, "devices", n)
+                if not isinstance(device, str):
+                    continue
+                if device not in known:
+                    lacks = "add a fan" if device == "fan" else did_you_mean(device, known)
+                    yield _problem(document, path, f"the machine has no cooling device '{device}'", lacks)
+                elif device in clocks and _at(document, "machine", "clocks", clocks[device]) is None:
+                    do = f"add machine.clocks.{clocks[device]} with its points"
+                    yield _problem(document, path, f"'{device}' has no operating points to step down to", do)
 
 
 def _model_exists(document: Document, stream: str, models: list[str]) -> Iterator[Problem]:

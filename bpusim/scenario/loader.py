@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bpusim.documents import MAX_DEPTH, Document, KeyPath, parse_value, read_document
 from bpusim.errors import HardwareError, Place, Problem, ScenarioError
-from bpusim.hardware.presets import preset_document, preset_names
+from bpusim.hardware.presets import cooling_document, cooling_names, preset_document, preset_names
 from bpusim.hardware.spec import MachineSpec
 from bpusim.scenario.checks import cross_problems
 from bpusim.scenario.model import Scenario
@@ -123,13 +123,15 @@ def _stacked(layers: list[Document]) -> Document:
 
 
 def _normal(document: Document) -> Document:
-    """``machine: NAME`` as ``machine: {preset: NAME}``, so that it can be merged."""
-    name = document.data.get("machine")
-    if not isinstance(name, str):
-        return document
-    place: dict[KeyPath, Place] = {("machine", "preset"): document.where("machine")}
-    data = {**document.data, "machine": {"preset": name}}
-    return Document(data, {**document.places, **place}, {**document.keys, **place})
+    """``machine: NAME`` as ``machine: {preset: NAME}``, and ``cooling`` in it, so that they can be merged."""
+    data, place = document.data, dict[KeyPath, Place]()
+    if isinstance(data.get("machine"), str):
+        place["machine", "preset"] = document.where("machine")
+        data = {**data, "machine": {"preset": data["machine"]}}
+    elif isinstance(machine := data.get("machine"), dict) and isinstance(machine.get("cooling"), str):
+        place["machine", "cooling", "preset"] = document.where("machine", "cooling")
+        data = {**data, "machine": {**machine, "cooling": {"preset": machine["cooling"]}}}
+    return Document(data, {**document.places, **place}, {**document.keys, **place}) if place else document
 
 
 def _changed(base: Document, top: Document) -> Document:
@@ -229,7 +231,28 @@ def _with_machine(document: Document) -> tuple[Document, list[Problem]]:
     except HardwareError as error:
         return bare, list(error.problems)
     changes = {key: value for key, value in machine.items() if key != "preset"}
-    return replace(document, data={**document.data, "machine": changes}).over(preset), []
+    return _with_cooling(replace(document, data={**document.data, "machine": changes}).over(preset))
+
+
+def _with_cooling(document: Document) -> tuple[Document, list[Problem]]:
+    """The same of the machine's heat path, which is a preset, a preset with changes, or all its own."""
+    machine = document.data["machine"]
+    cooling = machine.get("cooling")
+    named = cooling.get("preset") if isinstance(cooling, dict) else cooling
+    if named is None:
+        return document, []
+    path: KeyPath = ("machine", "cooling")
+    place = document.where(*path, "preset")
+    without = replace(document, data={**document.data, "machine": {**machine, "cooling": None}})
+    if not isinstance(named, str):
+        choose = f"write one of {', '.join(cooling_names())}, {{preset: NAME, ...changes}}, or nodes and links"
+        return without, [problem_at(place, path, "not the name of a preset or a mapping", choose)]
+    try:
+        preset = cooling_document(named, place).under("cooling").under("machine")
+    except HardwareError as error:
+        return without, list(error.problems)
+    changes = {key: value for key, value in cooling.items() if key != "preset"} if isinstance(cooling, dict) else {}
+    return replace(document, data={**document.data, "machine": {**machine, "cooling": changes}}).over(preset), []
 
 
 def _traces(document: Document, folders: Mapping[str, Path]) -> dict[str, Path]:

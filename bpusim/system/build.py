@@ -31,8 +31,16 @@ from bpusim.metrics import (
 from bpusim.runtime import CoreQueue, Executor, Fifo, MemoryMap, PlacedModel, RuntimeOptions
 from bpusim.scenario import ChatSpec, Scenario, load_scenario
 from bpusim.system.channels import channel_of, channel_warnings, known_error, port_of, table_of
+from bpusim.system.heating import (
+    MeteredRecorder,
+    clocks_of,
+    control_clocks,
+    heat_of,
+    heat_stats,
+    heat_warnings,
+)
 from bpusim.system.load import check_streams, load_traces, memory_of, name_warnings, place_models
-from bpusim.thermal import ClockDomain
+from bpusim.thermal import ClockControl, Heat
 from bpusim.units import Ps, format_quantity
 from bpusim.workload import ChatStream, FrameStream
 
@@ -79,6 +87,8 @@ class System:
     streams: Mapping[str, ChatStream | FrameStream]
     models: Mapping[str, PlacedModel]
     memory: MemoryMap
+    controls: Mapping[str, ClockControl]
+    heat: Heat | None
     warnings: list[RunWarning] = field(default_factory=list)
 
     @classmethod
@@ -94,23 +104,42 @@ class System:
         memory = memory_of(scenario, models)
         check_streams(scenario, models)
         env = CountingEnvironment(initial_time=0)
-        recorder = Recorder()
+        recorder = MeteredRecorder() if machine.cooling is not None else Recorder()
+        clocks = clocks_of(scenario)
         channel = channel_of(env, scenario, recorder, models, memory)
         cores, plans = [], PlanBook()
+        sleep = machine.clocks.cores.sleep if machine.clocks.cores is not None else None
         for name in machine.cores.names:
             port = port_of(channel, name, machine.cores.dma)
-            clock = ClockDomain(name, machine.cores.clock)
-            merge = _merge(scenario)
-            cores.append(BpuCore(env, name, machine.cores, clock, port, recorder, merge=merge, plans=plans))
+            core = BpuCore(
+                env, name, machine.cores, clocks[name], port, recorder,
+                merge=_merge(scenario), plans=plans, sleep=(sleep.after, sleep.wake) if sleep is not None else None,
+            )  # fmt: skip
+            cores.append(core)
         cpu = port_of(channel, "cpu", machine.host.dma, machine.host.cores)
-        host = HostCluster(env, machine.host, cpu, recorder)
+        host = HostCluster(env, machine.host, cpu, recorder, clocks["host"])
+        controls = control_clocks(env, scenario, clocks, recorder, host, channel)
+        heat = heat_of(env, scenario, clocks, controls, recorder, host, channel)
         options = RuntimeOptions(
             scenario.host.logging == "per_op", scenario.host.memory_pool == "on", scenario.host.submit == "async"
         )
         queues = {i: CoreQueue(env, core, Fifo()) for i, core in enumerate(cores)}
         executor = Executor(env, host, queues, options)
         streams = {name: _stream(name, spec, models, records) for name, spec in scenario.streams.items()}
-        system = cls(scenario, env, recorder, channel, cores, executor, streams, models, memory, warnings + placing)
+        system = cls(
+            scenario,
+            env,
+            recorder,
+            channel,
+            cores,
+            executor,
+            streams,
+            models,
+            memory,
+            controls,
+            heat,
+            warnings + placing,
+        )
         system.warnings.extend(system._idle_cores())
         system.warnings.extend(channel_warnings(scenario))
         return system
@@ -123,6 +152,8 @@ class System:
         ends: list[simpy.Event] = [env.all_of(finite)] if finite else []
         if self.scenario.run.until is not None:
             ends.append(env.timeout(self.scenario.run.until))
+        if self.heat is not None:
+            ends.append(self.heat.shutdown)
         if not env.run_to(env.any_of(ends)):
             waiting = ", ".join(name for name, p in processes.items() if p.is_alive)
             busy = ", ".join(c.name for c in self.cores if c.busy) or "no core"
@@ -180,6 +211,12 @@ class System:
             )
             for i, c in enumerate(self.cores)
         }
+        heat = None
+        if self.heat is not None:
+            records = [s.record for s in self.streams.values() if isinstance(s, ChatStream)]
+            tokens, lost = sum(r.tokens for r in records), sum(r.tokens_lost for r in records)
+            heat = heat_stats(self.heat, self.controls, tokens, lost)
+        self.warnings.extend(heat_warnings(scenario, heat))
         table, moved, dropped = table_of(scenario), self.channel.moved(), self.channel.dropped()
         dram = DramStats(
             machine.dram.preset,
@@ -216,6 +253,7 @@ class System:
             tuple(self.warnings),
             rows,
             scenario.about,
+            heat,
         )
 
     def _phase(self, stream: str, phase: str, duration: Ps, peak: int) -> PhaseStats:

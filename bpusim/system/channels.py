@@ -18,7 +18,7 @@ from bpusim.units import format_quantity
 if TYPE_CHECKING:
     from bpusim.dram.bank.channel import BankChannel
 
-__all__ = ["channel_of", "channel_warnings", "known_error", "port_of", "table_of"]
+__all__ = ["channel_of", "channel_warnings", "known_error", "port_of", "row_bytes", "table_of"]
 
 _MASTERS_REGION = 1 << 26
 """Bytes of memory that a background master walks through."""
@@ -30,6 +30,14 @@ def table_of(scenario: Scenario) -> FlowTable:
     mapping = dram.mapping if scenario.engine.dram == "flow" else None
     place = scenario.where("machine", "dram", "preset")
     return flow_table(dram.preset, dram.channels, mapping, place, scenario.where("machine", "dram", "mapping"))
+
+
+def row_bytes(scenario: Scenario) -> int:
+    """Bytes of an open row of the scenario's channel, in all its devices."""
+    from bpusim.dram.timing import channel  # reads the timing set: only for those who ask for heat
+
+    found = channel(scenario.machine.dram.preset, scenario.where("machine", "dram", "preset"))
+    return found.row_lines * found.line
 
 
 def known_error(scenario: Scenario, table: FlowTable) -> tuple[str, Mapping[str, tuple[float, float]]]:

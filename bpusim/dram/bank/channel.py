@@ -124,6 +124,8 @@ class BankPort(MasterPort):
         """
         limit = pace if limit is None else limit if pace is None else min(limit, pace)
         flow = BankFlow(self, parts, then)
+        if self.channel.observer.wants_activity:
+            self.channel.observer.flow_started(self.name, flow)
         self.channel.add(flow, parts)
         if limit is not None:
             flow.set_limit(limit)
@@ -157,7 +159,7 @@ class BankChannel:
         self.rules = rules
         self.count = count
         self.peak = channel.peak * count
-        self._observer = observer
+        self.observer = observer
         self._regions = regions
         self._mapping = mapping
         self._background = background
@@ -354,6 +356,6 @@ class BankChannel:
                 f.finish(now)
         finally:
             self._ending = False
-        if self._observer.wants_rates:
+        if self.observer.wants_rates:
             rates: dict[str, float] = {f.port.name: f.port.rate_alone for f in self._active.values()}
-            self._observer.rates_changed(now, rates)
+            self.observer.rates_changed(now, rates)

@@ -1,0 +1,93 @@
+"""What became of the heat: temperatures, energies, time above trips, and what slow clocks cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bpusim.ports import HeatSample
+from bpusim.units import PS_PER_S, Ps
+
+__all__ = ["HeatStats", "TripStats"]
+
+
+@dataclass(frozen=True, slots=True)
+class TripStats:
+    """A trip of a zone: how long it was crossed, and how often."""
+
+    zone: str
+    type: str
+    temp_degc: float
+    above: Ps
+    crossings: int
+    first: Ps | None
+    """When it was crossed first; None if never."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeatStats:
+    """The heat of a run. Energies are in J by component; ``tokens_lost``: how many more tokens there would have been if
+    no clock had been slow, each token's throttling taken back. ``shutdown``: why the run ended early, if it did."""
+
+    ambient_degc: float
+    peak_degc: Mapping[str, float]
+    end_degc: Mapping[str, float]
+    energy_j: Mapping[str, float]
+    elapsed: Ps
+    tokens: int
+    tokens_lost: float
+    throttled: Mapping[str, Ps]
+    trips: Sequence[TripStats]
+    samples: Sequence[HeatSample] = field(repr=False)
+    events: Sequence[tuple[Ps, str]] = field(repr=False)
+    shutdown: str = ""
+
+    @property
+    def energy(self) -> float:
+        """J of the whole board."""
+        return sum(self.energy_j.values())
+
+    @property
+    def mean_w(self) -> float:
+        """W of the whole board over the run."""
+        return self.energy * PS_PER_S / self.elapsed if self.elapsed else 0.0
+
+    @property
+    def peak_w(self) -> float:
+        """The highest mean of a sample in W."""
+        return max((sum(s.watts.values()) for s in self.samples), default=0.0)
+
+    @property
+    def token_j(self) -> float | None:
+        """J of the whole board for each token; None if there are none."""
+        return self.energy / self.tokens if self.tokens else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        seconds = self.elapsed / PS_PER_S
+        return {
+            "ambient_degc": self.ambient_degc,
+            "peak_degc": dict(self.peak_degc),
+            "end_degc": dict(self.end_degc),
+            "mean_power_w": self.mean_w,
+            "peak_power_w": self.peak_w,
+            "energy_j": self.energy,
+            "energy_per_token_j": self.token_j,
+            "mean_power_by_component_w": {n: j / seconds if seconds else 0.0 for n, j in self.energy_j.items()},
+            "throttled_s": {n: t / PS_PER_S for n, t in self.throttled.items()},
+            "tokens_lost": self.tokens_lost,
+            "trips": [
+                {
+                    "zone": t.zone,
+                    "type": t.type,
+                    "temp_degc": t.temp_degc,
+                    "above_s": t.above / PS_PER_S,
+                    "crossings": t.crossings,
+                    "first_s": t.first / PS_PER_S if t.first is not None else None,
+                }
+                for t in self.trips
+            ],
+            "events": [{"at_s": at / PS_PER_S, "what": what} for at, what in self.events],
+            "shutdown": self.shutdown or None,
+        }

@@ -1,0 +1,181 @@
+"""The clocks of a machine, and its heat: made from a scenario, read out into a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import simpy
+
+from bpusim.cores import HostCluster
+from bpusim.dram import FlowChannel
+from bpusim.errors import ScenarioError
+from bpusim.hardware import ClockSpec
+from bpusim.metrics import HeatStats, Recorder, RunWarning, TripStats
+from bpusim.ports import CallCounters, Flow, Work
+from bpusim.scenario import Scenario
+from bpusim.system.channels import row_bytes, table_of
+from bpusim.thermal import ClockControl, ClockDomain, Heat, Meter, points_of
+from bpusim.units import PS_PER_S, Ps
+
+if TYPE_CHECKING:
+    from bpusim.dram.bank.channel import BankChannel
+
+__all__ = ["Clocks", "MeteredRecorder", "clocks_of", "control_clocks", "heat_of", "heat_stats", "heat_warnings"]
+
+
+@dataclass(slots=True)
+class MeteredRecorder(Recorder):
+    """The observer of a run with heat: it counts, and tells a meter of power."""
+
+    meter: Meter | None = field(default=None)
+
+    @property
+    def wants_activity(self) -> bool:
+        """The meter does."""
+        return True
+
+    def call_started(self, core: str, label: str, at: Ps, work: Work) -> None:
+        """A core began a call."""
+        Recorder.call_started(self, core, label, at, work)
+        if self.meter is not None:
+            self.meter.call_started(core, at, work)
+
+    def call_ended(self, core: str, label: str, at: Ps, counters: CallCounters) -> None:
+        """A core finished a call."""
+        Recorder.call_ended(self, core, label, at, counters)
+        if self.meter is not None:
+            self.meter.call_ended(core, at)
+
+    def flow_started(self, master: str, flow: Flow) -> None:
+        """A master began a transfer."""
+        if self.meter is not None:
+            self.meter.flow_started(master, flow)
+
+
+Clocks = Mapping[str, ClockDomain]
+"""By name: each core, ``host``, ``dram``."""
+
+
+def clocks_of(scenario: Scenario) -> dict[str, ClockDomain]:
+    """The clock domains, each at its fastest."""
+    machine = scenario.machine
+    spec = machine.clocks
+    dram = table_of(scenario)
+    memory_clock = round(PS_PER_S / dram.clock)
+    units: dict[str, tuple[ClockSpec | None, int]] = dict.fromkeys(
+        machine.cores.names, (spec.cores, machine.cores.clock)
+    )
+    units |= {"host": (spec.host, machine.host.clock), "dram": (spec.dram, memory_clock)}
+    return {name: ClockDomain(name, hz, points_of(of, hz)) for name, (of, hz) in units.items()}
+
+
+def control_clocks(
+    env: simpy.Environment,
+    scenario: Scenario,
+    clocks: Clocks,
+    recorder: Recorder,
+    host: HostCluster,
+    channel: FlowChannel | BankChannel,
+) -> dict[str, ClockControl]:
+    """Who picks the point of each clock. Raises :class:`ScenarioError` where the channel cannot follow its clock."""
+    spec, cores = scenario.machine.clocks, scenario.machine.cores.names
+    if len(clocks["host"].points) > 1:
+        host.governed()
+    if isinstance(channel, FlowChannel):
+        made = clocks["dram"].hz
+        clocks["dram"].on_change(lambda hz: channel.set_clock(hz / made))
+    elif _dram_changes(scenario):
+        raise ScenarioError(
+            "at bank fidelity the memory clock cannot change",
+            place=scenario.where("machine", "clocks", "dram"),
+            do="use engine.dram: flow, or a governor performance and no cooling device dram",
+        )
+    peak = table_of(scenario).peak
+
+    def busy_core(name: str) -> float:
+        return recorder.occupied_until(name, env.now) / PS_PER_S  # type: ignore[arg-type]  # integer by construction
+
+    def busy_dram() -> float:
+        return sum(channel.moved().values()) / peak  # seconds of the pins at full clock
+
+    loads: dict[str, Callable[[], float]] = {name: partial(busy_core, name) for name in cores}
+    loads |= {"host": lambda: host.busy() / scenario.machine.host.cores, "dram": busy_dram}
+    specs = {**dict.fromkeys(cores, spec.cores), "host": spec.host, "dram": spec.dram}
+    return {name: ClockControl(env, clock, specs[name], loads[name]) for name, clock in clocks.items()}
+
+
+def _dram_changes(scenario: Scenario) -> bool:
+    machine = scenario.machine
+    governed = machine.clocks.dram is not None and machine.clocks.dram.governor != "performance"
+    zones = machine.cooling.zones.values() if machine.cooling is not None else ()
+    return governed or any("dram" in t.devices for z in zones for t in z.trips)
+
+
+def heat_of(
+    env: simpy.Environment,
+    scenario: Scenario,
+    clocks: Clocks,
+    controls: Mapping[str, ClockControl],
+    recorder: Recorder,
+    host: HostCluster,
+    channel: FlowChannel | BankChannel,
+) -> Heat | None:
+    """The heat of the machine; None if nothing is said of it."""
+    machine = scenario.machine
+    if machine.cooling is None or machine.power is None or not isinstance(recorder, MeteredRecorder):
+        return None
+
+    def others() -> int:
+        return sum(n for name, n in channel.moved().items() if name in machine.masters)
+
+    meter = Meter(
+        machine.power, machine.cores, clocks, row_bytes(scenario), others if machine.masters else lambda: 0, host.look
+    )
+    recorder.meter = meter
+    return Heat(env, machine.cooling, meter, controls)
+
+
+def heat_stats(heat: Heat, controls: Mapping[str, ClockControl], tokens: int, lost: float) -> HeatStats:
+    """What became of the heat up to now. ``lost``: tokens that slow clocks have cost."""
+    heat.sample()
+    now: Ps = heat.env.now  # type: ignore[assignment]  # integer by construction
+    names = heat.names
+    return HeatStats(
+        ambient_degc=heat.spec.ambient,
+        peak_degc=dict(zip(names, heat.peak.tolist(), strict=True)),
+        end_degc=dict(zip(names, heat.temperatures.tolist(), strict=True)),
+        energy_j=dict(heat.energy),
+        elapsed=now,
+        tokens=tokens,
+        tokens_lost=lost,
+        throttled={name: c.throttled_by(now) for name, c in controls.items()},
+        trips=tuple(
+            TripStats(z.name, t.spec.type, t.spec.temp, z.time_above(k, now), z.crossings[k], z.first[k])
+            for z in heat.zones
+            for k, t in enumerate(z.trips)
+        ),
+        samples=tuple(heat.rows),
+        events=tuple((e.at, e.what) for e in heat.events),
+        shutdown=str(heat.shutdown.value) if heat.shutdown.triggered else "",
+    )
+
+
+def heat_warnings(scenario: Scenario, stats: HeatStats | None) -> list[RunWarning]:
+    """What a user should know of clocks and heat."""
+    out: list[RunWarning] = []
+    machine = scenario.machine
+    for name, spec, hz in (
+        ("cores", machine.clocks.cores, machine.cores.clock),
+        ("host", machine.clocks.host, machine.host.clock),
+    ):
+        if spec is not None and hz > spec.points[0].clock:
+            text = f"{name} run at {hz / 1e9:g} GHz, above their highest operating point: their voltage is extrapolated"
+            out.append(RunWarning("voltage-extrapolated", text))
+    if stats is not None and stats.shutdown:
+        out.append(
+            RunWarning("thermal-shutdown", f"the run ended at {stats.elapsed / PS_PER_S:.1f} s: {stats.shutdown}")
+        )
+    return out
