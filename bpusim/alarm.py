@@ -9,7 +9,7 @@ import simpy
 
 from bpusim.units import Ps
 
-__all__ = ["Later", "alarm"]
+__all__ = ["Later", "Routine", "alarm"]
 
 
 class _Alarm:
@@ -45,3 +45,22 @@ class Later(simpy.Event):
         self._value = value
         for tell in callbacks:
             tell(self)
+
+
+class Routine:
+    """Alarms of those who only look, again and again: they do not keep a simulation alive in which nothing else is to
+    come. All of one simulation share one."""
+
+    def __init__(self, env: simpy.Environment) -> None:
+        self.env = env
+        self._pending = 0
+
+    def alarm(self, delay: Ps, callback: Callable[[], None]) -> None:
+        """Call ``callback`` in ``delay``, if anything but routine is to come then."""
+        self._pending += 1
+        alarm(self.env, delay, lambda _: self._over(callback))
+
+    def _over(self, callback: Callable[[], None]) -> None:
+        self._pending -= 1
+        if len(self.env._queue) > self._pending:
+            callback()

@@ -110,6 +110,11 @@ class Flow(Protocol):
         """Whether it ever got less than it would have got alone."""
         ...
 
+    @property
+    def throttled(self) -> float:
+        """ps that a slow channel clock has cost it."""
+        ...
+
     def cut(self, sizes: Sequence[int]) -> int:
         """End at the first of these sizes that it has not passed, if it can, without a pace; returns the size it will
         end at."""
@@ -201,13 +206,15 @@ class CallCounters(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeatSample:
-    """A row of ``thermal.csv``: degC by node, mean W since the last row by component, Hz by clock, fan level."""
+    """A row of ``thermal.csv``: degC by node, mean W since the last row by component, Hz by clock, fan level, and
+    tokens or frames so far by stream."""
 
     at: Ps
     temperatures: Mapping[str, float]
     watts: Mapping[str, float]
     clocks: Mapping[str, int]
     fan: int
+    done: Mapping[str, int]
 
 
 class Observer(Protocol):

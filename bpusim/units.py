@@ -38,6 +38,7 @@ __all__ = [
     "ThermalResistance",
     "TransferRate",
     "Voltage",
+    "dimension_of",
     "format_quantity",
     "parse_quantity",
 ]
@@ -160,6 +161,12 @@ def format_quantity(value: float, dimension: str) -> str:
         if scale < worth <= abs(value):
             unit, scale = name, worth
     return f"{value / scale:.4g} {unit}"
+
+
+def dimension_of(text: object) -> str | None:
+    """The dimension whose unit ends ``text``, such as time for ``479 ns``; None if it is no quantity."""
+    match = _NUMBER.fullmatch(text.strip()) if isinstance(text, str) else None
+    return next((d.name for d in DIMENSIONS.values() if match and match[2] in d.units), None)
 
 
 def _quantity(dimension: str) -> tuple[BeforeValidator, WithJsonSchema]:

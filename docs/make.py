@@ -43,6 +43,8 @@ def kind(node: dict[str, Any]) -> str:
     if node.get("type") == "object":
         inner = node.get("additionalProperties")
         return f"mapping of names to {kind(inner)}" if isinstance(inner, dict) else "mapping"
+    if node.get("type") == "array" and node.get("prefixItems"):
+        return f"list of {len(node['prefixItems'])}: {kind(node['prefixItems'][0])}"
     if node.get("type") == "array":
         return f"list of {kind(node.get('items', {}))}"
     return {"integer": "whole number", "string": "text", "number": "number"}.get(node.get("type", ""), "value")

@@ -19,6 +19,8 @@ from bpusim.scenario import ChatSpec, load_scenario
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 SHIPPED = sorted(str(p.relative_to(SCENARIOS).with_suffix("")) for p in SCENARIOS.rglob("*.yaml"))
+SOAKS = [n for n in SHIPPED if n.startswith("thermal_") and "fast" not in n]
+"""Half an hour of heat each: their rows are in test_heat_acceptance.py."""
 LADDER = [
     "tuning/1_out_of_the_box",
     "tuning/2_logging_off",
@@ -32,12 +34,13 @@ Ran = Callable[[str], Result]
 
 @pytest.fixture(scope="module")
 def ran() -> Ran:
-    """``ran(name)``: the result of a shipped scenario, which runs once."""
+    """``ran(name)``: the result of a shipped scenario, which runs once; of half an hour of heat, the first minute."""
     results: dict[str, Result] = {}
 
     def run(name: str) -> Result:
         if name not in results:
-            results[name] = bpusim.simulate(SCENARIOS / f"{name}.yaml")
+            short = {"run.until": "60 s"} if name in SOAKS else {}
+            results[name] = bpusim.simulate(SCENARIOS / f"{name}.yaml", set=short)
         return results[name]
 
     return run
@@ -218,9 +221,9 @@ def test_a_decode_step_uses_a_thousandth_of_the_array(ran: Ran) -> None:
 
 
 def _machine(name: str) -> dict[str, object]:
-    """The machine of a scenario, without who goes first on its channel."""
+    """The machine of a scenario, without who goes first on its channel and what cools it."""
     machine = dataclasses.asdict(load_scenario(SCENARIOS / f"{name}.yaml").machine)
-    del machine["dram"]["arbitration"], machine["dram"]["order"]
+    del machine["dram"]["arbitration"], machine["dram"]["order"], machine["cooling"]
     return machine
 
 
@@ -272,7 +275,10 @@ def test_the_bytes_of_all_masters_sum_to_the_channels(ran: Ran, name: str) -> No
     assert finished + sum(unfinished) == sum(result.dram.channel_bytes.values())
 
 
-@pytest.mark.parametrize("name", [n for n in SHIPPED if n not in ("hetero", "dual_replica_priority")])
+ENDED_BY_TIME = [*(n for n in SHIPPED if n.startswith("thermal_")), "hetero", "dual_replica_priority"]
+
+
+@pytest.mark.parametrize("name", [n for n in SHIPPED if n not in ENDED_BY_TIME])
 def test_a_run_that_ends_by_itself_leaves_nothing_under_way(ran: Ran, name: str) -> None:
     masters = ran(name).to_dict()["dram"]["by_master"]
     assert {m: table["unfinished_bytes"] for m, table in masters.items()} == dict.fromkeys(masters, 0)

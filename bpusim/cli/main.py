@@ -58,7 +58,7 @@ def main() -> None:
     "--output",
     "folder",
     type=click.Path(path_type=Path),
-    help="Write manifest.json, summary.json and requests.csv into this folder.",
+    help="Write manifest.json, summary.json, requests.csv (and thermal.csv) into this folder.",
 )
 def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None) -> None:
     """Run SCENARIO and print what came out."""

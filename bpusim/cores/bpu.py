@@ -238,17 +238,14 @@ class BpuCore:
         self._then(self._explain(run, now))
 
     def _explain(self, run: CallRun, now: Ps) -> CallResult:
-        call, wakeup = self._call, self._wakeup
+        call, wakeup, throttling, hz = self._call, self._wakeup, 0, self.clock.hz
         total = now - self._start - wakeup
         latency = self.port.latency if call.bytes else 0
         real, unlimited = run.alone()
         alone = min(total, latency + real) if run.contended else total
-        hz, throttling = self.clock.hz, 0
         if self._changed:
-            hz, present = self._full.hz, alone
-            real, unlimited = self._at_full_clocks(call)
-            alone = min(present, latency + real)
-            throttling = present - alone
+            hz = self._full.hz
+            alone, unlimited, throttling = self._throttled(run, total, alone)
             self._changed = self._timing != self._full
         unlimited = min(alone, latency + unlimited)
         overhead = len(call.ops) * self.spec.op_overhead + call.layout.layers * self.spec.layer_sync
@@ -261,6 +258,18 @@ class BpuCore:
             self._start, now, compute, dispatch, unlimited - compute - dispatch, alone - unlimited, contention,
             throttling, wakeup,
         )  # fmt: skip
+
+    def _throttled(self, run: CallRun, total: Ps, alone: Ps) -> tuple[Ps, Ps, Ps]:
+        """(time alone at full clocks; the same with an unlimited scratchpad and from the first byte; what slow clocks
+        have cost of ``total``). The channel's part is what its transfers lost; the core's, the difference it makes
+        alone."""
+        latency = self.port.latency if self._call.bytes else 0
+        real, unlimited = self._at_full_clocks(self._call)
+        full = min(alone, latency + real)
+        if not run.contended:
+            return full, unlimited, total - full
+        of_channel = min(round(run.throttled), total - full)
+        return full, unlimited, min(max(of_channel, alone - full), total - full)
 
     def _at_full_clocks(self, call: CallProgram) -> tuple[Ps, Ps]:
         """How long a call takes alone from its first byte with all clocks as the machine was made, with its scratchpad

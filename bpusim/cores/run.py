@@ -34,6 +34,8 @@ class CallRun(Protocol):
 
     contended: bool
     """Whether it got less from the channel than it would have got alone."""
+    throttled: float
+    """ps that a slow channel clock has cost its flows."""
 
     def go(self, now: Ps) -> Ps | None:
         """Start the next flow on the core, or say how long to wait for; None at the end."""
@@ -63,12 +65,12 @@ class CallRun(Protocol):
 class PlannedRun:
     """A call that goes by its plan."""
 
-    __slots__ = ("_at", "_before", "_ends", "_histories", "call", "contended", "core", "plan", "sizes")
+    __slots__ = ("_at", "_before", "_ends", "_histories", "call", "contended", "core", "plan", "sizes", "throttled")
 
     def __init__(self, core: BpuCore, call: CallProgram, plan: Plan) -> None:
         self.core, self.call, self.plan = core, call, plan
         self.sizes = plan.sizes(call.at)
-        self.contended = False
+        self.contended, self.throttled = False, 0.0
         self._at = 0
         self._before: Ps = 0
         self._ends: list[list[Ps]] = []
@@ -92,6 +94,7 @@ class PlannedRun:
         """Note when what others wait for is computed."""
         k, history, size, before = self._at, flow.history, self.sizes[self._at], self._before
         self.contended = self.contended or flow.slowed
+        self.throttled += flow.throttled
         ends = [q.at(history, size, before) for q in self.plan.runs[k].queries]
         self._ends.append(ends)
         self._histories.append(history)
@@ -119,7 +122,7 @@ class PlannedRun:
 
     def _by_tiles(self, times: CallTimes) -> TiledRun:
         run = TiledRun(self.core, self.call, times)
-        run.contended = self.contended
+        run.contended, run.throttled = self.contended, self.throttled
         for planned, history in zip(self.plan.runs, self._histories, strict=False):
             run.take(planned.stop, history)
         return run
@@ -128,11 +131,11 @@ class PlannedRun:
 class TiledRun:
     """A call that goes by its tiles: ``C`` of those that have arrived is known, and which comes next."""
 
-    __slots__ = ("_computed", "_known", "_next", "_stretch", "call", "contended", "core", "stop", "times")
+    __slots__ = ("_computed", "_known", "_next", "_stretch", "call", "contended", "core", "stop", "throttled", "times")
 
     def __init__(self, core: BpuCore, call: CallProgram, times: CallTimes) -> None:
         self.core, self.call, self.times = core, call, times
-        self.contended = False
+        self.contended, self.throttled = False, 0.0
         self.stop = 0
         self._stretch: Stretch | None = None
         self._next = 0
@@ -173,6 +176,7 @@ class TiledRun:
     def arrived(self, flow: Flow) -> None:
         """Note when the tiles of the flow are computed."""
         self.contended = self.contended or flow.slowed
+        self.throttled += flow.throttled
         stretch, i, stop = self._stretch, self._next, self.stop
         if stretch is None or stop != stretch.stop or self._known > i:
             self.take(stop, flow.history)

@@ -40,6 +40,8 @@ class FlowChannel:
     ) -> None:
         self.env = env
         self.behaviour = self._made = behaviour
+        self.part = 1.0
+        """Of the clock the channel was made for."""
         self.rules = rules
         self.observer = observer
         self.metered = observer.wants_activity
@@ -134,7 +136,8 @@ class FlowChannel:
     def set_clock(self, part: float) -> None:
         """Run the channel at ``part`` (above 0) of the clock it was made for, from now on."""
         self._advance(self._now())
-        self.behaviour = self._made.at_clock(part)
+        self.part = part
+        self.behaviour = self._made.at_clock(part) if part != 1 else self._made
         self._sharing.behaviour = self.behaviour
         self._sharing.forget()
         for port in self._ports:

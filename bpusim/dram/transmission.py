@@ -23,8 +23,25 @@ class Transmission(Ending):
     """
 
     __slots__ = (
-        "_channel", "alone", "asked", "bytes", "due", "fresh", "history", "key", "latency", "limit", "pace", "port",
-        "rate", "rising", "slowed", "waited", "written",
+        "_channel",
+        "alone",
+        "asked",
+        "bytes",
+        "due",
+        "fresh",
+        "history",
+        "key",
+        "latency",
+        "limit",
+        "pace",
+        "part",
+        "port",
+        "rate",
+        "rising",
+        "slowed",
+        "throttled",
+        "waited",
+        "written",
     )  # fmt: skip
 
     def __init__(
@@ -50,6 +67,10 @@ class Transmission(Ending):
         self.waited = 0.0
         """Bytes up to the last row of the history times their latency."""
         self.slowed = False
+        self.throttled = 0.0
+        """ps that a slow channel clock has cost, up to the last row of the history."""
+        self.part = channel.part
+        """Of its full clock that the channel has had since then."""
         self.due: Ps | None = None
         """When the last byte arrives at the present rate; None if it stands still."""
         self.history: list[tuple[Ps, float, float, float]] = []
@@ -121,12 +142,21 @@ class Transmission(Ending):
             self.waited += (moved - by_then) * self.latency
             if before < alone and start < now:
                 self.slowed = True
+            if self.part < 1.0:
+                self.throttled += self._lost(before, now - start)
+        self.part = self._channel.part
         self.rate, self.latency, self.fresh = rate, latency, False
         history.append((now, moved, rate, self.alone))
         if rate > 0:
             self.due = now + round((size - moved) * PS_PER_S / rate)
         else:
             self.due = now if moved > size - CRUMB else None
+
+    def _lost(self, rate: float, duration: Ps) -> float:
+        """ps of ``duration`` at ``rate`` that the channel's full clock would have saved: its share would have been as
+        much more as the clock is, up to what it gets alone then."""
+        caps = [self.port.rate_full, *(c for c in (self.limit, self.pace) if c is not None)]
+        return duration * max(min(1.0 - rate / min(caps), 1.0 - self.part), 0.0) if min(caps) > 0 else 0.0
 
     def finish(self, now: Ps) -> None:
         """The last byte has arrived."""
@@ -136,6 +166,8 @@ class Transmission(Ending):
             port.waited += self.waited + (size - by_then) * self.latency
             if before < alone and start < now:
                 self.slowed = True
+            if self.part < 1.0:
+                self.throttled += self._lost(before, now - start)
         history.append((now, float(size), 0.0, self.alone))
         port.moved += size
         self.end()
@@ -156,6 +188,7 @@ class FlowPort(MasterPort):
         "latency_alone",
         "moved",
         "rate_alone",
+        "rate_full",
         "rate_max",
         "waited",
     )
@@ -172,6 +205,8 @@ class FlowPort(MasterPort):
         """Those bytes times their latency."""
         self._listeners: list[Callable[[], None]] = []
         self.measure()
+        self.rate_full = self.rate_alone
+        """B/s alone with the channel at its full clock."""
 
     def asked(self, flows: int, others: tuple[float, float]) -> float:
         """B/s that so many flows of the port take while ``others`` take B/s and have bytes in flight."""

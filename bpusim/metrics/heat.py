@@ -58,6 +58,19 @@ class HeatStats:
         """The highest mean of a sample in W."""
         return max((sum(s.watts.values()) for s in self.samples), default=0.0)
 
+    def pace(self) -> dict[str, tuple[float, float]]:
+        """(initial, sustained) tokens or frames a second by stream, over the first and the last tenth of samples; none
+        of fewer than twenty."""
+        n = len(self.samples) // 10
+        if n < 2:
+            return {}
+        parts = [(self.samples[0], self.samples[n]), (self.samples[-1 - n], self.samples[-1])]
+
+        def rate(name: str, a: HeatSample, b: HeatSample) -> float:
+            return (b.done[name] - a.done[name]) * PS_PER_S / (b.at - a.at)
+
+        return {name: (rate(name, *parts[0]), rate(name, *parts[1])) for name in self.samples[0].done}
+
     @property
     def token_j(self) -> float | None:
         """J of the whole board for each token; None if there are none."""
@@ -77,6 +90,7 @@ class HeatStats:
             "mean_power_by_component_w": {n: j / seconds if seconds else 0.0 for n, j in self.energy_j.items()},
             "throttled_s": {n: t / PS_PER_S for n, t in self.throttled.items()},
             "tokens_lost": self.tokens_lost,
+            "pace_per_s": {n: {"initial": a, "sustained": b} for n, (a, b) in self.pace().items()},
             "trips": [
                 {
                     "zone": t.zone,

@@ -16,11 +16,12 @@ from typing import Any
 from bpusim.errors import BpusimError, Place
 from bpusim.metrics import Result
 from bpusim.report.files import requests_csv, summary_json
+from bpusim.report.heat import thermal_csv
 from bpusim.scenario import Scenario
 
 __all__ = ["check_folder", "write_folder"]
 
-FILES = ("summary.json", "requests.csv", "manifest.json")
+FILES = ("summary.json", "requests.csv", "thermal.csv", "manifest.json")
 """In the order they are put in place: the manifest last, it vouches for the others."""
 MANIFEST = "bpusim-manifest/1"
 
@@ -70,7 +71,8 @@ def _is_result(folder: Path) -> bool:
 
 
 def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Sequence[str]) -> None:
-    """Write ``manifest.json``, ``summary.json`` and ``requests.csv``: all of them, or an error and none.
+    """Write ``manifest.json``, ``summary.json``, ``requests.csv``, and ``thermal.csv`` of a run with heat: all of them,
+    or an error and none.
 
     They are made beside the folder first. An earlier result's files are replaced.
     """
@@ -80,17 +82,22 @@ def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Se
         "summary.json": summary_json(result),
         "requests.csv": requests_csv(result),
     }
+    if result.heat is not None:
+        texts["thermal.csv"] = thermal_csv(result)
     folder = folder.absolute()
     fresh: Path | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-        for name in FILES:
-            (fresh / name).write_text(texts[name], encoding="utf-8")
+        for name, text in texts.items():
+            (fresh / name).write_text(text, encoding="utf-8")
         fresh.chmod(0o755)
         if folder.is_dir():
             for name in FILES:
-                os.replace(fresh / name, folder / name)
+                if name in texts:
+                    os.replace(fresh / name, folder / name)
+                else:
+                    (folder / name).unlink(missing_ok=True)
         else:
             os.replace(fresh, folder)
     except OSError as e:

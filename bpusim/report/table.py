@@ -11,6 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bpusim.metrics import ChatStats, FrameStats, Result
+from bpusim.report.heat import heat_lines, heat_tables
+from bpusim.report.plain import plain_table
 from bpusim.units import PS_PER_S, format_quantity
 
 __all__ = ["print_result"]
@@ -34,6 +36,12 @@ def print_result(result: Result, file: IO[str] | None = None, *, console: Consol
         console.print(table)
     if result.dram.errors:
         console.print(_known_error(result), markup=False)
+    if result.heat is not None:
+        for table in heat_tables(result.heat):
+            console.print()
+            console.print(table)
+        for line in heat_lines(result.heat):
+            console.print(line, markup=False, soft_wrap=True)
     console.print()
     for name, c in result.cores.items():
         for line in c.load_log:
@@ -50,15 +58,8 @@ def _percent(value: float) -> str:
     return f"{100 * value:.2f} %" if value < 0.1 else f"{100 * value:.1f} %"
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for i, c in enumerate(columns):
-        table.add_column(c, justify="left" if i == 0 else "right", no_wrap=True)
-    return table
-
-
 def _chats(chats: Mapping[str, ChatStats], result: Result) -> Table:
-    table = _table("Chat streams", "stream", "tokens", "TTFT ms", "TPOT ms", "ITL p99 ms", "decode tok/s", "tok/s")
+    table = plain_table("Chat streams", "stream", "tokens", "TTFT ms", "TPOT ms", "ITL p99 ms", "decode tok/s", "tok/s")
     for name, s in chats.items():
         table.add_row(
             Text(name),
@@ -78,7 +79,9 @@ def _chats(chats: Mapping[str, ChatStats], result: Result) -> Table:
 
 
 def _frames(frames: Mapping[str, FrameStats]) -> Table:
-    table = _table("Camera streams", "stream", "captured", "through", "dropped", "latency ms", "p99 ms", "frames/s")
+    table = plain_table(
+        "Camera streams", "stream", "captured", "through", "dropped", "latency ms", "p99 ms", "frames/s"
+    )
     for name, s in frames.items():
         table.add_row(
             Text(name),
@@ -109,7 +112,7 @@ def _breakdown(result: Result, console: Console) -> list[Table]:
         name: [*(f"{row[c]:.1f}" if row[c] else "-" for c in causes), f"{sum(row.values()):.1f}"]
         for name, row in rows.items()
     }
-    across = _table(title, "", *causes, "sum")
+    across = plain_table(title, "", *causes, "sum")
     for name, row_cells in cells.items():
         across.add_row(Text(name), *row_cells)
     if console.measure(across, options=console.options.update(width=10_000)).maximum <= console.width:
@@ -120,7 +123,7 @@ def _breakdown(result: Result, console: Console) -> list[Table]:
     tables = []
     for at in range(0, len(names), fit):
         part = names[at : at + fit]
-        down = _table(title if not at else "", "", *(escape(n) for n in part))
+        down = plain_table(title if not at else "", "", *(escape(n) for n in part))
         for i, cause in enumerate([*causes, "sum"]):
             down.add_row(cause, *(cells[n][i] for n in part))
         tables.append(down)
@@ -128,7 +131,7 @@ def _breakdown(result: Result, console: Console) -> list[Table]:
 
 
 def _cores(result: Result) -> Table:
-    table = _table("Cores", "core", "calls", "occupied", "array busy", "array issued", "array useful")
+    table = plain_table("Cores", "core", "calls", "occupied", "array busy", "array issued", "array useful")
     for name, c in result.cores.items():
         fractions = (c.occupied_fraction, c.mac_busy_fraction, c.mac_issued_fraction, c.mac_utilization)
         table.add_row(name, str(c.calls), *map(_percent, fractions))
@@ -136,7 +139,7 @@ def _cores(result: Result) -> Table:
 
 
 def _masters(result: Result) -> Table:
-    table = _table("Masters of the memory", "master", "moved", "of all", "mean latency", "dropped")
+    table = plain_table("Masters of the memory", "master", "moved", "of all", "mean latency", "dropped")
     dram = result.dram
     every = sum(dram.channel_bytes.values())
     for name, n in sorted(dram.channel_bytes.items()):
@@ -159,7 +162,7 @@ def _known_error(result: Result) -> str:
 def _dram(result: Result) -> Table:
     d = result.dram.to_dict()
     title = f"Memory: {d['preset']}, {d['fidelity']} model"
-    table = _table(title, "read", "written", "achieved", "of peak", "resident", "usable")
+    table = plain_table(title, "read", "written", "achieved", "of peak", "resident", "usable")
     table.columns[0].justify = "right"
     table.add_row(
         format_quantity(d["read_bytes"], "size"),

@@ -27,6 +27,7 @@ def cross_problems(document: Document, traces: dict[str, Path]) -> Iterator[Prob
             yield from _trace_exists(document, name, traces[name])
     yield from _masters_exist(document, cores)
     yield from _devices_exist(document, cores)
+    yield from _memory_clock_stays(document)
     for name in _entries(document, "streams"):
         yield from _model_exists(document, name, sorted(models))
     yield from _run_ends(document)
@@ -133,6 +134,23 @@ def _devices_exist(document: Document, cores: list[str]) -> Iterator[Problem]:
                 elif device in clocks and _at(document, "machine", "clocks", clocks[device]) is None:
                     do = f"add machine.clocks.{clocks[device]} with its points"
                     yield _problem(document, path, f"'{device}' has no operating points to step down to", do)
+
+
+def _memory_clock_stays(document: Document) -> Iterator[Problem]:
+    """At bank fidelity."""
+    if _at(document, "engine", "dram") != "bank":
+        return
+    what, do = "the memory clock cannot change at bank fidelity", "use engine.dram: flow"
+    path: KeyPath = ("machine", "clocks", "dram", "governor")
+    if _at(document, *path) not in (None, "performance"):
+        yield _problem(document, path, what, f"{do}, or governor: performance")
+    for zone in _names(document, "machine", "cooling", "zones"):
+        trips = _at(document, "machine", "cooling", "zones", zone, "trips")
+        for k, trip in enumerate(trips) if isinstance(trips, list) else ():
+            devices = trip.get("devices") if isinstance(trip, dict) else None
+            if isinstance(devices, list) and "dram" in devices:
+                path = ("machine", "cooling", "zones", zone, "trips", k, "devices", devices.index("dram"))
+                yield _problem(document, path, what, f"{do}, or take dram out of the devices")
 
 
 def _model_exists(document: Document, stream: str, models: list[str]) -> Iterator[Problem]:

@@ -235,24 +235,29 @@ def _with_machine(document: Document) -> tuple[Document, list[Problem]]:
 
 
 def _with_cooling(document: Document) -> tuple[Document, list[Problem]]:
-    """The same of the machine's heat path, which is a preset, a preset with changes, or all its own."""
+    """The same of the machine's heat path: a preset, one with changes, or (without a preset) all its own."""
     machine = document.data["machine"]
     cooling = machine.get("cooling")
-    named = cooling.get("preset") if isinstance(cooling, dict) else cooling
-    if named is None:
+    if cooling is None:
         return document, []
     path: KeyPath = ("machine", "cooling")
-    place = document.where(*path, "preset")
-    without = replace(document, data={**document.data, "machine": {**machine, "cooling": None}})
+    named = cooling.get("preset") if isinstance(cooling, dict) else cooling
+    place = document.where(*path, "preset") if isinstance(cooling, dict) else document.where(*path)
+    changes = {key: value for key, value in cooling.items() if key != "preset"} if isinstance(cooling, dict) else {}
+
+    def having(value: Any) -> Document:
+        return replace(document, data={**document.data, "machine": {**machine, "cooling": value}})
+
+    if named is None and isinstance(cooling, dict):
+        return having(changes), []
     if not isinstance(named, str):
         choose = f"write one of {', '.join(cooling_names())}, {{preset: NAME, ...changes}}, or nodes and links"
-        return without, [problem_at(place, path, "not the name of a preset or a mapping", choose)]
+        return having(None), [problem_at(place, path, "not the name of a preset or a mapping", choose)]
     try:
         preset = cooling_document(named, place).under("cooling").under("machine")
     except HardwareError as error:
-        return without, list(error.problems)
-    changes = {key: value for key, value in cooling.items() if key != "preset"} if isinstance(cooling, dict) else {}
-    return replace(document, data={**document.data, "machine": {**machine, "cooling": changes}}).over(preset), []
+        return having(None), list(error.problems)
+    return having(changes).over(preset), []
 
 
 def _traces(document: Document, folders: Mapping[str, Path]) -> dict[str, Path]:

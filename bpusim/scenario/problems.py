@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from bpusim.documents import Document, KeyPath
 from bpusim.errors import Place, Problem, UnitError, did_you_mean
 from bpusim.scenario.schema import ScenarioSpec
+from bpusim.units import dimension_of, format_quantity
 
 __all__ = ["dotted", "problem_at", "schema_problems"]
 
@@ -103,14 +104,20 @@ def _explained(error: ErrorDetails) -> tuple[str, str]:
     if kind in ("too_short", "string_too_short"):
         return "is empty", "write at least one entry" if kind == "too_short" else "write some text"
     if kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):
-        return f"{shown} is out of range", _bound(kind, ctx)
+        return f"{shown} is out of range", _bound(kind, ctx, dimension_of(error["input"]))
     return f"{shown}: {error['msg'][:1].lower()}{error['msg'][1:]}", ""
 
 
-def _bound(kind: str, ctx: dict[str, Any]) -> str:
+def _bound(kind: str, ctx: dict[str, Any], dimension: str | None) -> str:
     words = {"greater_than": "more than {gt}", "greater_than_equal": "{ge} or more"}
     words |= {"less_than": "less than {lt}", "less_than_equal": "at most {le}"}
-    bound = {key: f"{value:g}" if isinstance(value, float) else value for key, value in ctx.items()}
+
+    def shown(value: Any) -> Any:
+        if dimension is not None and value:
+            return format_quantity(value, dimension)
+        return f"{value:g}" if isinstance(value, float) else value
+
+    bound = {key: shown(value) for key, value in ctx.items()}
     return "write " + words[kind].format(**bound)
 
 

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from bpusim.hardware.spec import MachineSpec
-from bpusim.units import Duration, FrameRate
+from bpusim.units import DIMENSIONS, Duration, FrameRate, format_quantity
 
 __all__ = [
     "ChatSpec",
@@ -239,18 +239,23 @@ def json_schema() -> dict[str, Any]:
     schema["title"] = "bpusim scenario"
     schema["anyOf"] = [{"required": ["extends"]}, {"required": ["machine", "models", "streams"]}]
     machine = schema["$defs"]["MachineSpec"]
-    machine["properties"]["preset"] = {"type": "string", "description": "Name of the machine that is changed"}
-    properties = schema["properties"]
-    description = properties["machine"]["description"]
-    properties["machine"] = {
-        "anyOf": [{"type": "string"}, {"$ref": "#/$defs/MachineSpec"}],
-        "description": description,
-    }
+    _named(schema, schema["properties"], "machine", "MachineSpec", "Name of the machine that is changed")
+    _named(schema, machine["properties"], "cooling", "CoolingSpec", "Name of the heat path that is changed")
     return schema
 
 
+def _named(schema: dict[str, Any], properties: dict[str, Any], key: str, spec: str, preset: str) -> None:
+    """A part that may be the name of a preset, or a preset with changes."""
+    schema["$defs"][spec]["properties"]["preset"] = {"type": "string", "description": preset}
+    properties[key] = {
+        "anyOf": [{"type": "string"}, {"$ref": f"#/$defs/{spec}"}],
+        "description": properties[key]["description"],
+    }
+
+
 def _optional(node: Any) -> Any:
-    """The schema without ``required``, ``anyOf`` for ``oneOf``: part of a stream may be of either kind."""
+    """The schema without ``required``, ``anyOf`` for ``oneOf`` (part of a stream may be of either kind), and defaults
+    with their units, as a file has them."""
     if isinstance(node, list):
         return [_optional(item) for item in node]
     if not isinstance(node, dict):
@@ -258,4 +263,8 @@ def _optional(node: Any) -> Any:
     plain = {k: _optional(v) for k, v in node.items() if not (k == "required" and isinstance(v, list))}
     if "oneOf" in plain:
         plain["anyOf"] = plain.pop("oneOf")
+    default = plain.get("default")
+    dimension = next((d for d in DIMENSIONS.values() if plain.get("examples") == [d.example]), None)
+    if dimension is not None and isinstance(default, int | float):
+        plain["default"] = format_quantity(default, dimension.name)
     return plain

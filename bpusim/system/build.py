@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import simpy
 
+from bpusim.alarm import Routine
 from bpusim.cores import BpuCore, HostCluster, Merge, PlanBook
 from bpusim.dram import FlowChannel
 from bpusim.errors import ScenarioError, SimulationError
@@ -118,8 +119,9 @@ class System:
             cores.append(core)
         cpu = port_of(channel, "cpu", machine.host.dma, machine.host.cores)
         host = HostCluster(env, machine.host, cpu, recorder, clocks["host"])
-        controls = control_clocks(env, scenario, clocks, recorder, host, channel)
-        heat = heat_of(env, scenario, clocks, controls, recorder, host, channel)
+        routine = Routine(env)
+        controls = control_clocks(env, scenario, clocks, recorder, host, channel, routine)
+        heat = heat_of(env, scenario, clocks, controls, recorder, host, channel, routine)
         options = RuntimeOptions(
             scenario.host.logging == "per_op", scenario.host.memory_pool == "on", scenario.host.submit == "async"
         )
@@ -140,6 +142,8 @@ class System:
             heat,
             warnings + placing,
         )
+        if heat is not None:
+            heat.progress = system._done
         system.warnings.extend(system._idle_cores())
         system.warnings.extend(channel_warnings(scenario))
         return system
@@ -162,6 +166,13 @@ class System:
             do = "lower their rate, or end the run by run: {until: 1 s} to count what they drop" if greedy else ""
             raise SimulationError(f"deadlock at {env.now / 1e9:.3f} ms: {waiting} wait, and {why}", do=do)
         return self._result()
+
+    def _done(self) -> dict[str, int]:
+        """Tokens or frames so far by stream."""
+        return {
+            name: s.record.tokens if isinstance(s, ChatStream) else len(s.record.latencies)
+            for name, s in self.streams.items()
+        }
 
     def _finite(self, name: str) -> bool:
         stream = self.streams[name]

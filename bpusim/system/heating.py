@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import simpy
 
+from bpusim.alarm import Routine
 from bpusim.cores import HostCluster
 from bpusim.dram import FlowChannel
-from bpusim.errors import ScenarioError
 from bpusim.hardware import ClockSpec
 from bpusim.metrics import HeatStats, Recorder, RunWarning, TripStats
 from bpusim.ports import CallCounters, Flow, Work
@@ -79,39 +79,53 @@ def control_clocks(
     recorder: Recorder,
     host: HostCluster,
     channel: FlowChannel | BankChannel,
+    routine: Routine,
 ) -> dict[str, ClockControl]:
-    """Who picks the point of each clock. Raises :class:`ScenarioError` where the channel cannot follow its clock."""
+    """Who picks the point of each clock."""
     spec, cores = scenario.machine.clocks, scenario.machine.cores.names
-    if len(clocks["host"].points) > 1:
+    if _changes(scenario, "host", spec.host):
         host.governed()
     if isinstance(channel, FlowChannel):
         made = clocks["dram"].hz
         clocks["dram"].on_change(lambda hz: channel.set_clock(hz / made))
-    elif _dram_changes(scenario):
-        raise ScenarioError(
-            "at bank fidelity the memory clock cannot change",
-            place=scenario.where("machine", "clocks", "dram"),
-            do="use engine.dram: flow, or a governor performance and no cooling device dram",
-        )
-    peak = table_of(scenario).peak
+    pins = _Pins(channel, table_of(scenario).peak, clocks["dram"])
 
     def busy_core(name: str) -> float:
         return recorder.occupied_until(name, env.now) / PS_PER_S  # type: ignore[arg-type]  # integer by construction
 
-    def busy_dram() -> float:
-        return sum(channel.moved().values()) / peak  # seconds of the pins at full clock
-
     loads: dict[str, Callable[[], float]] = {name: partial(busy_core, name) for name in cores}
-    loads |= {"host": lambda: host.busy() / scenario.machine.host.cores, "dram": busy_dram}
+    loads |= {"host": lambda: host.busy() / scenario.machine.host.cores, "dram": pins.busy}
     specs = {**dict.fromkeys(cores, spec.cores), "host": spec.host, "dram": spec.dram}
-    return {name: ClockControl(env, clock, specs[name], loads[name]) for name, clock in clocks.items()}
+    return {name: ClockControl(env, clock, specs[name], loads[name], routine) for name, clock in clocks.items()}
 
 
-def _dram_changes(scenario: Scenario) -> bool:
-    machine = scenario.machine
-    governed = machine.clocks.dram is not None and machine.clocks.dram.governor != "performance"
-    zones = machine.cooling.zones.values() if machine.cooling is not None else ()
-    return governed or any("dram" in t.devices for z in zones for t in z.trips)
+class _Pins:
+    """How long the channel's pins have been busy: bytes at the clock that they are moved at."""
+
+    def __init__(self, channel: FlowChannel | BankChannel, peak: int, clock: ClockDomain) -> None:
+        self._channel, self._peak, self._clock = channel, peak, clock
+        self._moved, self._seconds, self._hz = 0, 0.0, clock.hz
+        clock.on_change(self._changed)
+
+    def busy(self) -> float:
+        """Seconds so far."""
+        moved = sum(self._channel.moved().values())
+        self._seconds += (moved - self._moved) / (self._peak * self._hz / self._clock.nominal)
+        self._moved = moved
+        return self._seconds
+
+    def _changed(self, hz: int) -> None:
+        self.busy()
+        self._hz = hz
+
+
+def _changes(scenario: Scenario, name: str, spec: ClockSpec | None) -> bool:
+    """Whether the clock ``name`` may ever be another than the fastest."""
+    cooling = scenario.machine.cooling
+    zones = cooling.zones.values() if cooling is not None else ()
+    return spec is not None and (
+        spec.governor != "performance" or any(name in t.devices for z in zones for t in z.trips)
+    )
 
 
 def heat_of(
@@ -122,6 +136,7 @@ def heat_of(
     recorder: Recorder,
     host: HostCluster,
     channel: FlowChannel | BankChannel,
+    routine: Routine,
 ) -> Heat | None:
     """The heat of the machine; None if nothing is said of it."""
     machine = scenario.machine
@@ -135,7 +150,7 @@ def heat_of(
         machine.power, machine.cores, clocks, row_bytes(scenario), others if machine.masters else lambda: 0, host.look
     )
     recorder.meter = meter
-    return Heat(env, machine.cooling, meter, controls)
+    return Heat(env, machine.cooling, meter, controls, routine)
 
 
 def heat_stats(heat: Heat, controls: Mapping[str, ClockControl], tokens: int, lost: float) -> HeatStats:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import simpy
 
-from bpusim.alarm import alarm
+from bpusim.alarm import Routine, alarm
 from bpusim.hardware.heat import ClockSpec
 from bpusim.thermal.clock import ClockDomain
 from bpusim.units import PS_PER_S, Ps
@@ -54,8 +54,10 @@ class ClockControl:
         clock: ClockDomain,
         spec: ClockSpec | None,
         load: Callable[[], float] = lambda: 0.0,
+        routine: Routine | None = None,
     ) -> None:
         self.env = env
+        self._routine = routine or Routine(env)
         self.clock = clock
         self.name = clock.name
         self.max_state = len(clock.points) - 1
@@ -124,7 +126,7 @@ class ClockControl:
                 self.clock.set_hz(hz)
 
     def _poll(self, spec: ClockSpec) -> None:
-        alarm(self.env, spec.polling, lambda _: self._look(spec))
+        self._routine.alarm(spec.polling, lambda: self._look(spec))
 
     def _look(self, spec: ClockSpec) -> None:
         """devfreq's simple_ondemand: by the load since the last look."""

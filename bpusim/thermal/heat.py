@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import simpy
 
-from bpusim.alarm import alarm
+from bpusim.alarm import Routine
 from bpusim.hardware.heat import CoolingSpec, LinkSpec, ZoneSpec
 from bpusim.ports import HeatSample
 from bpusim.thermal.devices import CoolingDevice, Fan, Group
@@ -88,10 +88,14 @@ class Heat:
         spec: CoolingSpec,
         meter: Meter,
         controls: Mapping[str, CoolingDevice],
+        routine: Routine | None = None,
     ) -> None:
         self.env = env
+        self._routine = routine or Routine(env)
         self.spec = spec
         self.meter = meter
+        self.progress: Callable[[], Mapping[str, int]] = dict
+        """Tokens or frames so far by stream, for the samples."""
         self.rows: list[HeatSample] = []
         self.events: list[HeatEvent] = []
         self.shutdown = simpy.Event(env)
@@ -180,9 +184,9 @@ class Heat:
         self._at = now
 
     def _sample_later(self) -> None:
-        alarm(self.env, self.spec.sample, self._sample)
+        self._routine.alarm(self.spec.sample, self._sample)
 
-    def _sample(self, _: object) -> None:
+    def _sample(self) -> None:
         self.sample()
         self._sample_later()
 
@@ -196,7 +200,7 @@ class Heat:
         watts = {part: (n - before[part]) / seconds for part, n in self.energy.items()}
         clocks = {name: clock.hz for name, clock in self.meter.clocks.items()}
         temperatures = dict(zip(self.names, self.temperatures.tolist(), strict=True))
-        self.rows.append(HeatSample(now, temperatures, watts, clocks, self._level))
+        self.rows.append(HeatSample(now, temperatures, watts, clocks, self._level, self.progress()))
         self._sampled = now, dict(self.energy)
         self._leaks_at = self._of_cores()
         self._standby = self.meter.standby(self._leaks_at)
@@ -208,12 +212,12 @@ class Heat:
         passive = any(t.crossed and t.spec.type == "passive" for t in zone.trips)
         delay = zone.spec.passive_polling if passive else zone.spec.polling
 
-        def look(_: object) -> None:
+        def look() -> None:
             if not self.shutdown.triggered:
                 self._look(zone, act)
                 self._poll(zone, act)
 
-        alarm(self.env, delay, look)
+        self._routine.alarm(delay, look)
 
     def _look(self, zone: Zone, act: Callable[[int, Ps], None]) -> None:
         self.look()

@@ -18,7 +18,7 @@ from bpusim.errors import SimulationError
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.presets import machine_preset
 from bpusim.metrics import Recorder
-from bpusim.ports import CallCounters, Flow, TransferList
+from bpusim.ports import CallCounters, Flow, TransferList, Work
 from bpusim.thermal import ClockDomain
 from bpusim.trace import CallProgram, Header, Op, Phase, Repeat, Trace
 
@@ -34,6 +34,7 @@ class FakeFlow:
     history: list[tuple[int, float, float, float]]
     done: simpy.Event
     slowed: bool
+    throttled: float = 0.0
     ended: bool = False
 
     def set_limit(self, bytes_per_s: float | None) -> None:  # noqa: ARG002 (the protocol's signature)
@@ -98,14 +99,15 @@ class FakePort:
 class Log(Recorder):
     """Writes down when calls start and end."""
 
-    __slots__ = ("calls", "counters")
+    __slots__ = ("calls", "counters", "work")
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[Any, ...]] = []
 
-    def call_started(self, core: str, label: str, at: int) -> None:
+    def call_started(self, core: str, label: str, at: int, work: Work) -> None:
         self.calls.append((at, "start", core, label))
+        self.work = work
 
     def call_ended(self, core: str, label: str, at: int, counters: CallCounters) -> None:
         self.calls.append((at, "end", core, label))
@@ -163,7 +165,7 @@ def run(env: simpy.Environment, core: BpuCore, call: CallProgram) -> CallResult:
 
 def causes(result: CallResult) -> dict[str, int]:
     """Causes that took time; they must sum to the call."""
-    out = {c: getattr(result, c) for c in ("compute", "dispatch", "dram", "scratchpad", "contention")}
+    out = {c: getattr(result, c) for c in CallResult._fields[2:]}
     assert all(v >= 0 for v in out.values())
     assert sum(out.values()) == result.end - result.start
     return {c: v for c, v in out.items() if v}
@@ -220,6 +222,7 @@ def test_an_observer_sees_the_call_and_what_it_did(env: simpy.Environment) -> No
     end = run(env, core_on(env, FakePort(env), log), call).end
     assert log.calls == [(0, "start", "bpu0", "s/frame"), (end, "end", "bpu0", "s/frame")]
     assert log.counters == CallCounters(3 * NS, 75, 86, 2, [0, 200, 0, 0, 0, 0, 0, 200])
+    assert log.work is call
 
 
 def test_two_calls_at_once_are_an_error(env: simpy.Environment) -> None:

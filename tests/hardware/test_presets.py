@@ -65,7 +65,7 @@ def test_a_path_is_not_a_name(name: str) -> None:
 
 def test_a_wrong_preset_file_is_a_hardware_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bad.yaml").write_text("name: bad\ncores: {count: 2, clock: 3}\n")
-    monkeypatch.setattr(presets, "_FOLDER", tmp_path)
+    monkeypatch.setattr(presets, "_MACHINES", tmp_path)
     with pytest.raises(HardwareError) as caught:
         machine_preset("bad")
     assert f"{tmp_path}/bad.yaml:2:26: error: cores.clock: " in str(caught.value)

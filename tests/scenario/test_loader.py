@@ -303,8 +303,9 @@ def test_a_value_python_cannot_write_to_a_file_is_refused(desk: Desk) -> None:
         ),
         (
             "machine: bpu80",
-            "machine: {preset: bpu80, cooling: fan}",
-            "a.yaml:2:26: error: machine: unknown key 'cooling'; known: cores, dram, host, masters, name, preset",
+            "machine: {preset: bpu80, battery: big}",
+            "a.yaml:2:26: error: machine: unknown key 'battery'; known: clocks, cooling, cores, dram, host, masters, "
+            "name, power, preset",
         ),
         (
             "machine: bpu80",

@@ -12,11 +12,12 @@ from flows import Parts
 
 from bpusim.cores import BpuCore, Merge
 from bpusim.dram import FlowChannel, FlowPort, Ideal, Rules
+from bpusim.dram.behaviour import Behaviour
 from bpusim.hardware import CoreSpec, MasterSpec
 from bpusim.hardware.presets import machine_preset
 from bpusim.metrics import Recorder
 from bpusim.thermal import ClockDomain
-from bpusim.trace import CallProgram, Trace
+from bpusim.trace import CallProgram, Header, Op, Phase, Repeat, Trace
 
 NS = 1000
 US = 1000 * NS
@@ -24,6 +25,7 @@ RATE = 10**10  # B/s: a byte in 100 ps
 GHZ = 10**9  # a cycle is a nanosecond
 KB = 1000
 BASIS = ("1", "kv", "ceil(kv/256)")
+IDEAL = Ideal(RATE)
 
 
 class Counting(simpy.Environment):
@@ -63,6 +65,11 @@ class Watch(Recorder):
                 self.lowest[name] = min(rate, self.lowest.get(name, rate))
 
 
+def trace_of(*items: Op | Repeat) -> Trace:
+    """A trace of one phase."""
+    return Trace(Header("m", {}), (), {"frame": Phase("frame", 0, BASIS, items)})
+
+
 @dataclass(frozen=True)
 class Work:
     """What one core does: calls of a trace at these positions, back to back from ``start`` on."""
@@ -94,7 +101,8 @@ class Work:
 
 @dataclass(frozen=True)
 class World:
-    """Cores on one channel, flows of the CPU as (start, bytes), changes as (when, core, new value)."""
+    """Cores on one channel, flows of the CPU as (start, bytes), changes as (when, core, new value); ``speeds``: changes
+    of the channel's clock as (when, part of it)."""
 
     works: tuple[Work, ...]
     flows: tuple[tuple[int, int], ...] = ()
@@ -102,6 +110,8 @@ class World:
     limits: tuple[tuple[int, int, int], ...] = ()
     background: tuple[tuple[str, MasterSpec], ...] = ()
     policy: str = "proportional"
+    speeds: tuple[tuple[int, float], ...] = ()
+    behaviour: Behaviour = IDEAL
 
 
 @dataclass
@@ -134,7 +144,7 @@ def spec(room: int, op_overhead: int, layer_sync: int) -> CoreSpec:
 def play(world: World, merge: Merge) -> Seen:
     """Run a world to its end."""
     env, watch, seen = Counting(), Watch(), Seen()
-    channel = FlowChannel(env, Ideal(RATE), watch, Rules(world.policy), world.background)  # type: ignore[arg-type]
+    channel = FlowChannel(env, world.behaviour, watch, Rules(world.policy), world.background)  # type: ignore[arg-type]
     ports: list[FlowPort] = []
     clocks: list[ClockDomain] = []
     cpu = channel.port("cpu", 10**6, NS, RATE)
@@ -172,6 +182,8 @@ def play(world: World, merge: Merge) -> Seen:
         at(when, lambda k=k, hz=hz: clocks[k].set_hz(hz))
     for when, k, rate in world.limits:
         at(when, lambda k=k, rate=rate: ports[k].set_limit(rate))
+    for when, part in world.speeds:
+        at(when, lambda part=part: channel.set_clock(part))
     if world.background:
         env.run(until=1000 * US)
     else:

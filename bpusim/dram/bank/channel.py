@@ -57,6 +57,11 @@ class BankFlow(Ending):
         return self._history
 
     @property
+    def throttled(self) -> float:
+        """None: the channel's clock does not change."""
+        return 0.0
+
+    @property
     def slowed(self) -> bool:
         """Whether it was ever slower than alone: for a moment at least, after a refresh, it always is."""
         return any(rate < alone for _, _, rate, alone in self._history[:-1])

@@ -1,0 +1,82 @@
+"""Heat and power: tables for a terminal, and ``thermal.csv``."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from rich.table import Table
+
+from bpusim.errors import BpusimError
+from bpusim.metrics import HeatStats, Result
+from bpusim.report.plain import plain_table
+from bpusim.units import PS_PER_S
+
+__all__ = ["heat_lines", "heat_tables", "thermal_csv"]
+
+_EVENTS = 6
+"""So many are printed; all are in summary.json."""
+
+
+def heat_tables(heat: HeatStats) -> list[Table]:
+    """Where the power went, how hot it got, and what that did to the clocks."""
+    power = plain_table("Power", "component", "mean W", "of all")
+    for name, joules in heat.energy_j.items():
+        if joules:
+            watts = joules * PS_PER_S / heat.elapsed
+            power.add_row(name, f"{watts:.2f}", f"{watts / heat.mean_w:.1%}")
+    power.add_row("board in all", f"{heat.mean_w:.2f}", "", style="bold")
+    nodes = plain_table(f"Temperatures, air {heat.ambient_degc:g} degC", "node", "highest", "at the end")
+    for name, peak in heat.peak_degc.items():
+        nodes.add_row(name, f"{peak:.1f}", f"{heat.end_degc[name]:.1f}")
+    trips = plain_table("Trips", "zone", "type", "at degC", "first at s", "times", "crossed for s")
+    for t in heat.trips:
+        first = "never" if t.first is None else f"{t.first / PS_PER_S:.1f}"
+        trips.add_row(t.zone, t.type, f"{t.temp_degc:g}", first, str(t.crossings), f"{t.above / PS_PER_S:.1f}")
+    return [power, nodes, *([trips] if heat.trips else [])]
+
+
+def heat_lines(heat: HeatStats) -> list[str]:
+    """What the tables do not say: energy, throttling, events."""
+    each = f", {heat.token_j:.3g} J a token" if heat.token_j is not None else ""
+    lines = [f"Energy {heat.energy:.4g} J{each}; the highest mean of a sample is {heat.peak_w:.2f} W"]
+    slow = [f"{name} {t / PS_PER_S:.1f} s" for name, t in heat.throttled.items() if t]
+    if slow:
+        lines.append(f"Slowed down by heat: {', '.join(slow)}; about {heat.tokens_lost:.4g} tokens lost to slow clocks")
+    elif heat.tokens_lost:
+        lines.append(f"About {heat.tokens_lost:.4g} tokens lost to clocks below the machine's")
+    pace = [f"{name} {first:.2f} then {last:.2f} a second" for name, (first, last) in heat.pace().items()]
+    if pace:
+        lines.append(f"In the first and the last tenth: {', '.join(pace)}")
+    lines += [f"{at / PS_PER_S:.2f} s: {what}" for at, what in heat.events[:_EVENTS]]
+    if len(heat.events) > _EVENTS:
+        lines.append(f"... {len(heat.events) - _EVENTS} more events, in summary.json")
+    return lines
+
+
+def thermal_csv(result: Result) -> str:
+    """A row a sample: time, temperatures, mean power since the last row, clocks, fan level.
+
+    Raises :class:`BpusimError` for a run without heat.
+    """
+    if result.heat is None:
+        raise BpusimError("this run has no heat path", do="give the machine cooling: passive_heatsink")
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for k, s in enumerate(result.heat.samples):
+        if not k:
+            writer.writerow(
+                [
+                    "time_s",
+                    *(f"{n}_degc" for n in s.temperatures),
+                    *(f"{n}_w" for n in s.watts),
+                    "total_w",
+                    *(f"{n}_hz" for n in s.clocks),
+                    "fan_level",
+                    *(f"{n}_done" for n in s.done),
+                ]
+            )
+        temperatures, watts = ([round(v, 6) for v in table.values()] for table in (s.temperatures, s.watts))
+        total = round(sum(s.watts.values()), 6)
+        writer.writerow([s.at / PS_PER_S, *temperatures, *watts, total, *s.clocks.values(), s.fan, *s.done.values()])
+    return out.getvalue()
