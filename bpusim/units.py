@@ -109,6 +109,10 @@ DIMENSIONS: dict[str, Dimension] = {
 }
 
 
+def _a(dimension: Dimension) -> str:
+    return f"{'an' if dimension.name[0] in 'aeio' else 'a'} {dimension.name}"
+
+
 def parse_quantity(text: object, dimension: str) -> int | float:
     """The value of ``text`` in the base unit of ``dimension``.
 
@@ -118,20 +122,18 @@ def parse_quantity(text: object, dimension: str) -> int | float:
     dim = DIMENSIONS[dimension]
     if isinstance(text, bool) or not isinstance(text, str):
         if isinstance(text, int | float) and not isinstance(text, bool):
-            raise UnitError(f"{text} has no unit", do=f"write a {dim.name} such as '{dim.example}'")
-        raise UnitError(f"{text!r} is not a {dim.name}", do=f"write one such as '{dim.example}'")
+            raise UnitError(f"{text} has no unit", do=f"write {_a(dim)} such as '{dim.example}'")
+        raise UnitError(f"{text!r} is not {_a(dim)}", do=f"write one such as '{dim.example}'")
     match = _NUMBER.fullmatch(text.strip())
     if not match:
-        raise UnitError(f"'{text}' is not a {dim.name}", do=f"write one such as '{dim.example}'")
+        raise UnitError(f"'{text}' is not {_a(dim)}", do=f"write one such as '{dim.example}'")
     number, unit = match[1], match[2]
     if unit is None:
-        raise UnitError(f"'{text}' has no unit", do=f"write a {dim.name} such as '{dim.example}'")
+        raise UnitError(f"'{text}' has no unit", do=f"write {_a(dim)} such as '{dim.example}'")
     if unit not in dim.units:
         for other in DIMENSIONS.values():
             if unit in other.units:
-                raise UnitError(
-                    f"'{text}' is a {other.name}, not a {dim.name}", do=f"write one such as '{dim.example}'"
-                )
+                raise UnitError(f"'{text}' is {_a(other)}, not {_a(dim)}", do=f"write one such as '{dim.example}'")
         raise UnitError(f"'{text}' has an unknown unit '{unit}'", do=did_you_mean(unit, sorted(dim.units)))
     out_of_range = UnitError(f"'{text}' is out of range", do=f"write one such as '{dim.example}'")
     try:
@@ -140,7 +142,7 @@ def parse_quantity(text: object, dimension: str) -> int | float:
         raise out_of_range from None
     if value < Decimal(str(dim.least)):
         what, least = ("below absolute zero", f"{dim.least} {dim.base}") if dim.least else ("negative", "zero")
-        raise UnitError(f"'{text}' is {what}", do=f"write a {dim.name} of {least} or more")
+        raise UnitError(f"'{text}' is {what}", do=f"write {_a(dim)} of {least} or more")
     if value > 10**24:
         raise out_of_range
     if not dim.whole:
@@ -151,7 +153,7 @@ def parse_quantity(text: object, dimension: str) -> int | float:
 
 
 def format_quantity(value: float, dimension: str) -> str:
-    """``value`` (in the base unit) in the largest decimal unit that keeps it at 1 or more."""
+    """``value`` (in the base unit) in the largest decimal unit that keeps it at 1 or more, the base unit at least."""
     dim = DIMENSIONS[dimension]
     decimal = {
         u: float(v) for u, v in dim.units.items() if "i" not in u and "b" not in u and u not in ("µs", "min", "h")
@@ -175,6 +177,8 @@ def _quantity(dimension: str) -> tuple[BeforeValidator, WithJsonSchema]:
     def validate(value: Any, info: ValidationInfo) -> int | float:
         # Files come in as JSON; a number can only come from Python, and there it is in the base unit.
         if info.mode == "python" and isinstance(value, int | float) and not isinstance(value, bool):
+            if value < dim.least:
+                raise UnitError(f"{value} {dim.base} is less than there is")
             return value
         return parse_quantity(value, dimension)
 

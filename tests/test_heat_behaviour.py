@@ -161,6 +161,22 @@ def test_history_adds_prefill_chunks() -> None:
     assert times[2] - times[1] == pytest.approx(2 * each, rel=0.15)  # a little more: attention over what is there
 
 
+def test_slow_cores_slow_prefill_by_their_clock_and_decode_hardly() -> None:
+    """Throttling of the core clock: prefill computes, decode waits for the memory."""
+
+    def at(mhz: int) -> ChatStats:
+        clock = {"machine__clocks__cores__governor": "userspace", "machine__clocks__cores__fixed": f"{mhz} MHz"}
+        return chat(run("single_3b", **clock, **SHORT))
+
+    slow, fast = at(600), chat(run("single_3b", **SHORT))
+    assert slow.tpot_mean_ms is not None
+    assert fast.tpot_mean_ms is not None
+    assert slow.tpot_mean_ms < 1.01 * fast.tpot_mean_ms
+    computes = [s.ttft_breakdown_ms["compute"] + s.ttft_breakdown_ms["throttling"] for s in (slow, fast)]
+    assert computes[0] / computes[1] == pytest.approx(1220.7 / 600, rel=0.1)  # a part of it hid behind the memory
+    assert computes[0] / computes[1] < 1220.7 / 600
+
+
 # --- heat
 
 

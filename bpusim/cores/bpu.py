@@ -38,19 +38,17 @@ class CallResult(NamedTuple):
     start: Ps
     end: Ps
     compute: Ps
-    dispatch: Ps
     dram: Ps
     scratchpad: Ps
     contention: Ps
-    throttling: Ps = 0
-    wakeup: Ps = 0
+    throttling: Ps
+    wakeup: Ps
+    dispatch: Ps
 
-    def causes(self) -> list[tuple[str, Ps]]:
-        """Those that took any time."""
-        return [pair for pair in zip(_CAUSES, self[2:], strict=True) if pair[1]]
-
-
-_CAUSES = CallResult._fields[2:]
+    @property
+    def causes(self) -> tuple[Ps, ...]:
+        """All of them, from ``compute`` on."""
+        return self[2:]
 
 
 class BpuCore:
@@ -255,8 +253,8 @@ class BpuCore:
         contention = total - alone - throttling
         self._idle_since = now
         return CallResult(
-            self._start, now, compute, dispatch, unlimited - compute - dispatch, alone - unlimited, contention,
-            throttling, wakeup,
+            self._start, now,
+            compute, unlimited - compute - dispatch, alone - unlimited, contention, throttling, wakeup, dispatch,
         )  # fmt: skip
 
     def _throttled(self, run: CallRun, total: Ps, alone: Ps) -> tuple[Ps, Ps, Ps]:

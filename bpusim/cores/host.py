@@ -49,8 +49,10 @@ class HostCluster:
         self.spec = spec
         self.port = port
         self.observer = observer
-        self.taken: list[Ps] = []
-        self.given: list[Ps] = []
+        self._kept = observer.wants_activity
+        """Whether somebody looks at when cores are taken and given back."""
+        self._taken: list[Ps] = []
+        self._given: list[Ps] = []
         self._worked: Ps = 0
         """Ends of all work less its starts, up to the last look."""
         self._free = spec.cores
@@ -64,7 +66,7 @@ class HostCluster:
     def governed(self) -> None:
         """Its clock may change from now on: what is under way is kept track of."""
         assert self._clock is not None
-        self._timers = {}
+        self._timers, self._kept = {}, True
         self._clock.on_change(self._retime)
 
     def _retime(self, hz: int) -> None:
@@ -112,7 +114,8 @@ class HostCluster:
         if not self._free or self._line:
             return False
         self._free -= 1
-        self.taken.append(self.env.now)  # type: ignore[arg-type]  # integer by construction
+        if self._kept:
+            self._taken.append(self.env.now)  # type: ignore[arg-type]  # integer by construction
         return True
 
     def _return(self) -> None:
@@ -127,22 +130,25 @@ class HostCluster:
             self._line.popleft().begin()
             return
         self._free += 1
-        self.given.append(self.env.now if at is None else at)  # type: ignore[arg-type]  # integer by construction
+        if self._kept:
+            self._given.append(self.env.now if at is None else at)  # type: ignore[arg-type]
 
     def look(self) -> tuple[list[Ps], list[Ps]]:
-        """(when cores were taken, when they were given back) since the last look, in any order."""
+        """(when cores were taken, when they were given back) since the last look, in any order; for a meter."""
         if self._aside:
             self._return()
-        taken, given = self.taken, self.given
-        self.taken, self.given = [], []
+        taken, given = self._taken, self._given
+        self._taken, self._given = [], []
         self._worked += sum(given) - sum(taken)
         return taken, given
 
     def busy(self) -> float:
-        """Core seconds of work so far."""
-        if self._aside:
+        """Core seconds of work so far, for a governor of its clock."""
+        if not self.observer.wants_activity:
+            self.look()  # nobody else does
+        elif self._aside:
             self._return()
-        area = self._worked + sum(self.given) - sum(self.taken)
+        area = self._worked + sum(self._given) - sum(self._taken)
         return (area + (self.spec.cores - self._free) * self.env.now) / PS_PER_S
 
     def _watch(self) -> None:

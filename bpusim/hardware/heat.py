@@ -272,6 +272,11 @@ class ZoneSpec:
         if self.governor == "power_allocator":
             if "active" in kinds or "passive" not in kinds:
                 raise ValueError("power_allocator needs passive trips and no active ones; use step_wise for a fan")
+            if any("fan" in t.devices for t in self.trips):
+                raise ValueError("power_allocator cannot deal power to a fan; use step_wise, or take it out")
+            gains = self.k_po is not None and self.k_pu is not None
+            if kinds.count("passive") == 1 and self.trips[kinds.index("passive")].temp <= 0 and not gains:
+                raise ValueError("k_po and k_pu cannot follow from one trip at 0 degC or below; write them")
             if self.sustainable is None:
                 raise ValueError("power_allocator needs sustainable; write sustainable: 4 W")
         elif self.governor == "bang_bang" and len(acting) != 1:
@@ -324,9 +329,11 @@ class CoolingSpec:
             if name == PER_CORE and any(s != "cores" for s in node.takes):
                 raise ValueError("a node at each core takes only the power of cores; move the others")
         self._known([n for link in self.links for n in link.between], "links")
-        for link in self.links:
+        for k, link in enumerate(self.links):
             if link.between[0] == link.between[1]:
                 raise ValueError(f"links: {link.between[0]} is joined to itself; name two nodes")
+            if any(set(link.between) == set(other.between) for other in self.links[:k]):
+                raise ValueError(f"links: {' and '.join(link.between)} are joined twice; write one resistance for both")
         if self.fan is not None:
             self._known(self.fan.link, "fan")
             if not any(set(link.between) == set(self.fan.link) for link in self.links):

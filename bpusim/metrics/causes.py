@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from operator import add
 
 from bpusim.units import Ps
 
@@ -31,7 +32,7 @@ op overhead. ``host``: tokenising, sampling, logging, allocation. ``fallback``: 
 the machine."""
 
 
-_NONE = dict.fromkeys(CAUSES, 0)
+_AT = {cause: k for k, cause in enumerate(CAUSES)}
 
 
 class Ledger:
@@ -40,36 +41,32 @@ class Ledger:
     __slots__ = ("_spent",)
 
     def __init__(self) -> None:
-        self._spent: dict[str, Ps] = {}
+        self._spent: list[Ps] = [0] * len(CAUSES)
 
     @property
     def spent(self) -> dict[str, Ps]:
         """Time of every cause, none left out."""
-        return {cause: self._spent.get(cause, 0) for cause in CAUSES}
+        return dict(zip(CAUSES, self._spent, strict=True))
 
     def add(self, cause: str, duration: Ps) -> None:
         """Charge ``duration`` to ``cause``; a negative one is a defect of the caller."""
         if duration < 0:
             raise ValueError(f"{duration} ps of {cause}")
-        self._spent[cause] = self._spent.get(cause, _NONE[cause]) + duration
+        self._spent[_AT[cause]] += duration
 
-    def add_all(self, charges: Iterable[tuple[str, Ps]]) -> None:
-        """Charge each (cause, duration)."""
-        spent = self._spent
-        for cause, duration in charges:
-            if duration < 0:
-                raise ValueError(f"{duration} ps of {cause}")
-            spent[cause] = spent.get(cause, _NONE[cause]) + duration
+    def add_call(self, charges: Sequence[Ps]) -> None:
+        """Charge the first causes, those of a call on a core, in their order."""
+        if min(charges) < 0:
+            raise ValueError(f"{min(charges)} ps of {CAUSES[charges.index(min(charges))]}")
+        self._spent[: len(charges)] = map(add, self._spent, charges)
 
     def close(self, total: Ps) -> None:
         """What no cause has claimed of ``total`` becomes ``other``."""
-        self.add("other", total - sum(self._spent.values()))
+        self.add("other", total - sum(self._spent))
 
     def take(self, other: Ledger) -> None:
         """Add all of another ledger."""
-        mine = self._spent
-        for cause, duration in other._spent.items():
-            mine[cause] = mine.get(cause, 0) + duration
+        self._spent = list(map(add, self._spent, other._spent))
 
 
 def shares_ms(totals: Mapping[str, Ps], count: int) -> tuple[float, dict[str, float]]:

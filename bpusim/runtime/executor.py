@@ -187,7 +187,7 @@ class Executor:
             session.ahead = host.aside(upcoming)
         result: CallResult = yield over
         queued += result.start - submitted
-        ledger.add_all(result.causes())
+        ledger.add_call(result.causes)
         if queued:
             ledger.add("queueing", queued)
         if held:

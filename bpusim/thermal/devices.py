@@ -69,6 +69,7 @@ class ClockControl:
         self._picked = self._first()
         self._point = self._picked
         self._since: Ps = 0
+        self._coming: object = None
         if self._point:
             clock.set_hz(clock.points[self._point].hz)
         if spec is not None and spec.governor == "simple_ondemand":
@@ -115,15 +116,18 @@ class ClockControl:
         self._point = wanted
         delay = self._spec.transition if self._spec is not None else 0
         if delay:
-            alarm(self.env, delay, lambda _: self._apply(wanted))
+            self._coming = alarm(self.env, delay, self._arrived)
         else:
-            self._apply(wanted)
+            self._apply()
 
-    def _apply(self, point: int) -> None:
-        if point == self._point:  # else another choice has overtaken it
-            hz = self.clock.points[point].hz
-            if hz != self.clock.hz:
-                self.clock.set_hz(hz)
+    def _arrived(self, coming: object) -> None:
+        if coming is self._coming:  # else another choice has overtaken it
+            self._apply()
+
+    def _apply(self) -> None:
+        hz = self.clock.points[self._point].hz
+        if hz != self.clock.hz:
+            self.clock.set_hz(hz)
 
     def _poll(self, spec: ClockSpec) -> None:
         self._routine.alarm(spec.polling, lambda: self._look(spec))
@@ -136,8 +140,8 @@ class ClockControl:
         self._account()
         if busy * 100 > spec.up:
             self._picked = 0
-        elif busy * 100 < spec.up - spec.down:
-            needed = busy * now.hz * 100 / (spec.up - spec.down / 2)
+        elif busy * 100 <= spec.up - spec.down:
+            needed = busy * now.hz * 100 / (spec.up - spec.down // 2)
             self._picked = max(k for k, p in enumerate(points) if p.hz >= needed or k == 0)
         self._settle()
         self._poll(spec)

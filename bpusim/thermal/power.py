@@ -46,13 +46,13 @@ Spans = tuple[Sequence[Ps], Sequence[Ps]]
 
 @dataclass(slots=True)
 class _Core:
-    """A core's books: since when the call in progress has drawn power, and what it draws in J and W at full voltage."""
+    """A core's books: since when the call in progress has drawn power, and what it costs in J at full voltage."""
 
     index: int
     since: Ps | None = None
     per_byte: float = 0.0
-    even: float = 0.0
-    """W while a call without bytes runs."""
+    per_cycle: float = 0.0
+    """Of a call without bytes."""
 
 
 class Meter:
@@ -91,11 +91,8 @@ class Meter:
         mine = self._cores[core]
         compute = work.mac_cycles * self._array + (work.cycles - work.mac_cycles) * self._vector
         mine.since = at
-        if work.bytes:
-            mine.per_byte, mine.even = compute / work.bytes, 0.0
-        else:
-            duration = self.clocks[core].cycles_to_ps(work.cycles)
-            mine.per_byte, mine.even = 0.0, compute * PS_PER_S / duration if duration else 0.0
+        mine.per_byte = compute / work.bytes if work.bytes else 0.0
+        mine.per_cycle = compute / work.cycles if work.cycles and not work.bytes else 0.0
 
     def call_ended(self, core: str, at: Ps) -> None:
         """A core finished its call."""
@@ -113,7 +110,7 @@ class Meter:
     def _busy(self, core: str, until: Ps) -> None:
         mine, clock = self._cores[core], self.clocks[core]
         if mine.since is not None and until > mine.since:
-            watts = (self.spec.cores.busy * clock.speed + mine.even) * clock.volts**2
+            watts = (self.spec.cores.busy * clock.speed + mine.per_cycle * clock.hz) * clock.volts**2
             self._calls.append((mine.index, mine.since, until, watts))
             mine.since = until
 
@@ -150,6 +147,7 @@ class Meter:
         end = np.append(begin[1:], now)
         last = np.cumsum(counts, dtype=np.int64)
         end[last[last > 0] - 1] = now  # a flow that has ended has no rate any more
+        end = np.minimum(end, now)  # the bank model may be a clock ahead
         costs = [cost * self.clocks[self.parts[k]].volts ** 2 for _, k, cost in flows]
         part, cost = np.repeat([float(k) for _, k, _ in flows], counts), np.repeat(costs, counts)
         begin = np.maximum(begin, since)

@@ -24,15 +24,26 @@ Change = tuple[int, int]
 HALF = GHZ // 2
 
 
+class Metered(Recorder):
+    """An observer that looks at what the cluster does."""
+
+    __slots__ = ()
+
+    @property
+    def wants_activity(self) -> bool:
+        return True
+
+
 class Desk:
     """Two CPU cores at 1 GHz on a channel of 10 B/ns, and changes of their clock."""
 
-    def __init__(self, *changes: Change, governed: bool = True, clock: bool = True) -> None:
+    def __init__(self, *changes: Change, governed: bool = True, clock: bool = True, metered: bool = False) -> None:
         self.env = Counting()
         self.clock = ClockDomain("host", GHZ)
-        channel = FlowChannel(self.env, Ideal(RATE), Recorder(), Rules("equal"))
+        observer = Metered() if metered else Recorder()
+        channel = FlowChannel(self.env, Ideal(RATE), observer, Rules("equal"))
         spec, port = replace(machine_preset("bpu80").host, cores=2), channel.port("cpu", 10**6, NS, RATE)
-        self.host = HostCluster(self.env, spec, port, Recorder(), self.clock if clock else None)
+        self.host = HostCluster(self.env, spec, port, observer, self.clock if clock else None)
         if governed:
             self.host.governed()
         self.log: list[tuple[int, str, int, int]] = []
@@ -249,28 +260,30 @@ def test_a_clock_that_does_not_change_changes_nothing() -> None:
 
 
 def test_slow_work_is_work_as_long_as_it_takes() -> None:
-    desk = Desk((40 * NS, HALF))
-    desk.work("a", 100 * NS)
-    desk.work("b", 20 * NS)
-    desk.env.run(until=100 * NS)
-    assert desk.host.busy() == pytest.approx((100 + 20) * 1e-9)
-    desk.env.run(until=500 * NS)
-    assert desk.host.busy() == pytest.approx((160 + 20) * 1e-9)
+    for metered in (False, True):
+        desk = Desk((40 * NS, HALF), metered=metered)
+        desk.work("a", 100 * NS)
+        desk.work("b", 20 * NS)
+        desk.env.run(until=100 * NS)
+        assert desk.host.busy() == pytest.approx(120e-9)
+        desk.env.run(until=500 * NS)
+        assert desk.host.busy() == pytest.approx(180e-9)
 
 
 def test_a_look_says_when_cores_were_taken_and_given_back_since_the_last_one() -> None:
-    desk = Desk((40 * NS, HALF))
+    desk = Desk((40 * NS, HALF), metered=True)
     desk.work("a", 100 * NS)
     desk.work("b", 20 * NS)
     desk.env.run(until=100 * NS)
     assert desk.host.look() == ([0, 0], [20 * NS])
     desk.env.run(until=500 * NS)
+    assert desk.host.busy() == pytest.approx(180e-9)
     assert desk.host.look() == ([], [160 * NS])
-    assert desk.host.busy() == pytest.approx((160 + 20) * 1e-9)
+    assert desk.host.busy() == pytest.approx(180e-9)
 
 
 def test_a_core_that_goes_from_work_to_work_in_line_was_not_given_back() -> None:
-    desk = Desk()
+    desk = Desk(metered=True)
     for name in "abc":
         desk.work(name, 10 * NS)
     desk.env.run()
@@ -278,8 +291,14 @@ def test_a_core_that_goes_from_work_to_work_in_line_was_not_given_back() -> None
 
 
 def test_work_set_aside_at_a_fixed_clock_is_given_back_when_it_was_over() -> None:
-    desk = Desk(governed=False)
+    desk = Desk(governed=False, metered=True)
     assert desk.host.aside(10 * NS) == 10 * NS
     desk.env.run(until=500 * NS)
     assert desk.host.busy() == pytest.approx(10e-9)
     assert desk.host.look() == ([0], [10 * NS])
+
+
+def test_nothing_is_kept_where_nobody_looks() -> None:
+    desk = Desk(governed=False)
+    busy_day(desk)
+    assert desk.host.look() == ([], [])

@@ -50,6 +50,26 @@ def even(shape: tuple[int, float, list[int]], layers: int, write: int = 0) -> Tr
     return trace_of(Repeat(layers, "l", tuple(ops)))
 
 
+CHANGE = st.tuples(st.integers(0, 200 * US), st.sampled_from([0.4, 0.6, 0.8, 1.0]))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    worlds(st.builds(even, Even, st.integers(1, 3)), (1, 3), disturbed=False),
+    st.lists(CHANGE, max_size=4),
+    st.lists(CHANGE, max_size=4),
+)
+def test_merging_changes_no_result_while_clocks_of_core_and_channel_change(
+    world: World, core: list[tuple[int, float]], channel: list[tuple[int, float]]
+) -> None:
+    # Tiles that are computed in about the time they are fetched in: whether they stall is a matter of both clocks.
+    clocks = tuple((when, 0, round(part * GHZ)) for when, part in core)
+    world = replace(world, clocks=clocks, speeds=tuple(channel))
+    off, exact = play(world, "off"), play(world, "exact")
+    assert apart(off, exact) <= NS
+    assert (exact.moved, exact.recorded) == (off.moved, off.recorded)
+
+
 def beyond(world: World, off: Seen, on: Seen) -> float:
     """The worst op, as a part of what it may be off by: two steps of the slowest core, and 1/20 of the time so far.
 
@@ -182,6 +202,27 @@ def test_a_port_that_gets_faster_inside_a_run_ends_the_run() -> None:
 def test_a_port_that_gets_slower_inside_a_run_delays_it() -> None:
     work = work_of(tiles("a", 10, 80), tiles("b", 10, 0))
     assert ends(World((work,), limits=((550 * NS, 0, RATE // 2),))) == [550 + 900 + 80, 550 + 2900]
+
+
+def test_a_channel_that_gets_faster_inside_a_run_ends_the_run() -> None:
+    # The same by the channel's clock, a nanosecond later.
+    work = replace(work_of(tiles("a", 10, 150), tiles("b", 10, 0)), start=NS)
+    half = (0, 0.5)
+    assert one_flow(replace(work, limit=RATE // 2))
+    assert not one_flow(work)
+    assert ends(World((work,), speeds=(half,))) == [2151, 4001]
+    assert ends(World((work,), speeds=(half, (501 * NS, 1.0)))) == [1751, 1751 + 9 * 100]
+
+
+def test_a_channel_that_gets_slower_inside_a_run_delays_it() -> None:
+    work = work_of(tiles("a", 10, 80), tiles("b", 10, 0))
+    assert ends(World((work,), speeds=((550 * NS, 0.5),))) == [550 + 900 + 80, 550 + 2900]
+
+
+def test_a_channel_and_a_core_that_slow_down_together_stall_no_more_than_before() -> None:
+    work = work_of(tiles("a", 10, 80), tiles("b", 10, 0))
+    world = World((work,), clocks=((550 * NS, 0, GHZ // 2),), speeds=((550 * NS, 0.5),))
+    assert ends(world) == [2 * (1080 - 275), 2 * (2000 - 275)]
 
 
 def test_what_is_left_to_compute_holds_up_a_run_behind_it() -> None:
@@ -342,8 +383,13 @@ def test_bursts_that_leave_nothing_to_a_flow_only_hold_it_up(rate: str, merge: M
 @pytest.mark.parametrize("merge", ["exact", "on"])
 def test_a_change_in_the_instant_of_an_end(when: int, merge: Merge) -> None:
     work = work_of(tiles("a", 4, 50, 100), tiles("b", 3, 150), room=2000)
-    for changes in ({"clocks": ((when * NS, 0, GHZ // 2),)}, {"limits": ((when * NS, 0, RATE // 2),)}):
-        world = World((work,), **changes)  # type: ignore[arg-type]
+    for changes in (
+        {"clocks": ((when * NS, 0, GHZ // 2),)},
+        {"limits": ((when * NS, 0, RATE // 2),)},
+        {"speeds": ((when * NS, 0.5),)},
+        {"clocks": ((when * NS, 0, GHZ // 2),), "speeds": ((when * NS, 0.5),)},
+    ):
+        world = World((work,), **changes)
         assert apart(play(world, "off"), play(world, merge)) <= 10
 
 
@@ -360,7 +406,9 @@ def test_a_change_while_a_flow_stands_still_leaves_alone_what_came_before(moved:
 
 
 @pytest.mark.parametrize("merge", ["off", "exact", "on"])
-@pytest.mark.parametrize("change", [{"clocks": ((10 * NS, 0, GHZ),)}, {"limits": ((10 * NS, 0, RATE),)}])
+@pytest.mark.parametrize(
+    "change", [{"clocks": ((10 * NS, 0, GHZ),)}, {"limits": ((10 * NS, 0, RATE),)}, {"speeds": ((10 * NS, 1.0),)}]
+)
 def test_a_change_before_the_first_byte_does_not_bring_it_sooner(change: dict[str, Any], merge: Merge) -> None:
     work = replace(work_of(tiles("a", 1, 4)), path=100 * NS)
     assert play(World((work,), **change), merge).calls["bpu0"] == [(0, 204 * NS)]

@@ -211,6 +211,14 @@ def test_bursts_are_accounted_at_the_clock_they_had() -> None:
     assert ch.dropped() == {"cam": 0}
 
 
+def test_bursts_that_nobody_looked_at_are_accounted_at_the_clock_they_had() -> None:
+    # 2000 in each of two microseconds at 4 B/ns, though the clock that allows 2 has come when somebody looks; half of
+    # it in the third, and what its buffer holds.
+    ch = channel((1900 * NS, 0.2), cam=master(on="500 ns", period="1 us", buffer="1 B"))
+    ch.env.run(until=3000 * NS)
+    assert ch.moved() == {"cam": 2000 + 2000 + 1001}
+
+
 def test_a_master_with_a_window_shares_what_the_clock_leaves() -> None:
     # Half of 10 B/ns each, then half of 5.
     ch = channel((100 * NS, 0.5), codec=master(rate="10 GB/s", window="1 MB"))

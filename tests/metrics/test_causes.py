@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bpusim.cores import CallResult
 from bpusim.metrics import CAUSES, Ledger, shares_ms
 
 MS = 10**9
@@ -106,3 +107,18 @@ def test_every_share_is_within_a_picosecond_of_the_truth(totals: dict[str, int],
 def test_a_cause_of_no_time_has_no_share(totals: dict[str, int], count: int) -> None:
     _, shares = shares_ms({**totals, "host": 0}, count)
     assert shares["host"] == 0
+
+
+def test_the_first_causes_are_those_of_a_call() -> None:
+    """A core's result and a ledger do not know each other: their order is what joins them."""
+    assert CAUSES[:7] == CallResult._fields[2:]
+    ledger = Ledger()
+    ledger.add_call(
+        CallResult(0, 28, compute=1, dram=2, scratchpad=3, contention=4, throttling=5, wakeup=6, dispatch=7).causes
+    )
+    assert {c: n for c, n in ledger.spent.items() if n} == dict(zip(CAUSES, range(1, 8), strict=False))
+
+
+def test_a_negative_part_of_a_call_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"^-1 ps of dram$"):
+        Ledger().add_call((3, -1, 0))

@@ -7,7 +7,7 @@ from bpusim.ports import CallCounters, Work
 from bpusim.trace import Header, Op, Phase, Trace
 
 TRACE = Trace(Header("m", {}), (), {"frame": Phase("frame", 0, ("1",), (Op("a", "A", "mac", cycles=(4,)),))})
-WORK: Work = TRACE.bind("frame").calls[0]  # type: ignore[assignment]
+WORK: Work = TRACE.bind("frame").calls[0]
 
 
 def counters(**moved: int) -> CallCounters:

@@ -133,7 +133,7 @@ CASES = [
     ),
     (
         "{cam: {rate: 2 GB/s, written: 1, window: 1 B}}",
-        "a.yaml:3:53: error: machine.masters.cam.window: '1 B' is out of range; write 64 or more",
+        "a.yaml:3:53: error: machine.masters.cam.window: '1 B' is out of range; write 64 B or more",
     ),
     (
         "{cam: {rate: 2 GB/s, written: 1, window: 4 KiB, buffer: 4 KiB}}",
@@ -196,7 +196,7 @@ def test_a_wrong_key_of_a_master_comes_with_advice(desk: Desk, masters: str, mes
         ),
         (
             "{arbitration: regulated, limits: {bpu0: 0 GB/s}}",
-            "a.yaml:4:49: error: machine.dram.limits.bpu0: '0 GB/s' is out of range; write 1000000 or more",
+            "a.yaml:4:49: error: machine.dram.limits.bpu0: '0 GB/s' is out of range; write 1 MB/s or more",
         ),
         (
             "{arbitration: strict, order: [cam, cam]}",

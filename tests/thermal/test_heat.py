@@ -420,3 +420,12 @@ def test_a_look_more_changes_nothing() -> None:
         looked_at.run(ms * MS)
     assert looked_at.run(5 * S).temperatures == pytest.approx(plain.run(5 * S).temperatures, abs=1e-9)
     assert looked_at.heat.energy == pytest.approx(plain.heat.energy, rel=1e-12)
+
+
+def test_a_power_allocator_knows_what_cores_would_draw_at_each_point_whatever_they_run_at() -> None:
+    """4 W together, 2.05 at 0.8 of clock and voltage: of 2.2 W they take that, look by look."""
+    gains: dict[str, Any] = dict.fromkeys(("k_po", "k_pu", "k_i"), 0.0)
+    zones = zone(passive(20.0), governor="power_allocator", sustainable=2.2, **gains)
+    heat = Board(lump(zones=zones), busy=("bpu0", "bpu1")).run(10 * S)
+    assert [row.clocks["bpu0"] // 10**6 for row in heat.rows[2:]] == [800] * len(heat.rows[2:])
+    assert len(heat.rows) > 8
