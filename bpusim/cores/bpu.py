@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import simpy
 
 from bpusim.alarm import alarm
+from bpusim.cores.ladder import CallResult, Epoch, Ladder, Setting
 from bpusim.cores.plan import Plan, PlanBook, Timing
 from bpusim.cores.run import CallRun, PlannedRun, TiledRun
 from bpusim.cores.tiles import Alone, CallTimes
@@ -24,31 +25,6 @@ Merge = Literal["off", "exact", "on"]
 Sleep = tuple[Ps, Ps]
 _KEPT = 128
 """Calls whose item times are kept, and calls known to have no plan: a prefill with CPU ops has dozens."""
-
-
-class CallResult(NamedTuple):
-    """When a call ran and why it took that long. The causes sum to ``end - start`` exactly.
-
-    A ladder of replays from the same start: ``compute`` and ``dispatch`` (op overhead) with all data at once, then
-    ``dram`` added by an unloaded channel with unlimited scratchpad, ``scratchpad`` by its real size, all of this at the
-    clocks the machine was made for; ``throttling`` by the present clocks, of the core and of the channel; and
-    ``contention`` by the rates that other masters left. ``wakeup`` comes before all of it.
-    """
-
-    start: Ps
-    end: Ps
-    compute: Ps
-    dram: Ps
-    scratchpad: Ps
-    contention: Ps
-    throttling: Ps
-    wakeup: Ps
-    dispatch: Ps
-
-    @property
-    def causes(self) -> tuple[Ps, ...]:
-        """All of them, from ``compute`` on."""
-        return self[2:]
 
 
 class BpuCore:
@@ -92,14 +68,13 @@ class BpuCore:
         self._sleep = sleep
         self._idle_since: Ps = 0
         self._wakeup: Ps = 0
-        self._timing = self._full = self._timed()
-        self._full_rate = port.rate_alone
-        self._changed = False
-        """Whether a clock or the port's rate is not what it was made for, or was not for a part of the present call."""
-        self._find = self._book.of(self._timing)
+        self._setting = self._set()
+        self._since: Ps = 0
+        self._epochs: list[Epoch] = []
+        """Parts of the present call at other settings, before ``_since``."""
+        self._ladder = Ladder(self._setting, self._book if merge != "off" else None)
+        self._find = self._book.of(self._setting.timing)
         self._times: OrderedDict[int, tuple[CallProgram, CallTimes, Alone]] = OrderedDict()
-        self._unthrottled: OrderedDict[int, tuple[CallProgram, Alone]] = OrderedDict()
-        """Calls at the clocks the machine was made for."""
         self._stalling: OrderedDict[int, CallProgram] = OrderedDict()
         clock.on_change(lambda _hz: self._retime())
         port.on_change(self._retime)
@@ -114,7 +89,7 @@ class BpuCore:
         if self._run is not None:
             raise SimulationError(f"{self.name} was given '{label}' while it runs '{self._label}'")
         self._call, self._label, self._then = call, label, then
-        self._start = now = self._now()
+        self._start = self._since = now = self._now()
         plan = self._plan(call)
         self._run = PlannedRun(self, call, plan) if plan is not None else TiledRun(self, call, self.times(call))
         self.observer.call_started(self.name, label, now, call)
@@ -155,7 +130,7 @@ class BpuCore:
         if kept is not None and kept[0] is call:
             self._times.move_to_end(id(call))
         else:
-            t = self._timing
+            t = self._setting.timing
             times = CallTimes.of(call.items, t.hz, t.scratchpad, t.op_overhead, t.layer_sync)
             kept = self._times[id(call)] = call, times, Alone(times, self.port.rate_alone)
             if len(self._times) > _KEPT:
@@ -173,23 +148,28 @@ class BpuCore:
                 self._stalling.popitem(last=False)
         return plan
 
-    def _timed(self) -> Timing:
-        s = self.spec
-        return Timing(self.clock.hz, s.scratchpad, s.op_overhead, s.layer_sync, self.port.rate_max)
+    def _set(self) -> Setting:
+        s, port = self.spec, self.port
+        timing = Timing(self.clock.hz, s.scratchpad, s.op_overhead, s.layer_sync, port.rate_max)
+        return Setting(timing, port.rate_alone, port.latency)
 
     def _retime(self) -> None:
         """The clock or the port's highest rate is another from now on."""
-        run, flow = self._run, self.flow
-        before = self._prepared(self._call)[1] if run is not None else None
-        self._timing = self._timed()
-        self._changed = run is not None or self._timing != self._full
+        run, flow, now = self._run, self.flow, self._now()
+        before = None
+        if run is not None:
+            before = self._prepared(self._call)[1]
+            self._epochs.append(Epoch(now - self._since, self._setting))
+            self._since = now
+        setting, best = self._set(), self._ladder.best
+        self._setting = best if setting == best else setting
         self._times.clear()
-        self._find = self._book.of(self._timing)
+        self._find = self._book.of(setting.timing)
         self._stalling.clear()
         if run is not None and before is not None:
-            self._run = run.retimed(self._now(), before, self.times(self._call))
+            self._run = run.retimed(now, before, self.times(self._call))
             if flow is None:
-                self._wait(max(self._first_byte - self._now(), 0))
+                self._wait(max(self._first_byte - now, 0))
 
     def _now(self) -> Ps:
         return self.env.now  # type: ignore[return-value]  # integer by construction
@@ -223,64 +203,20 @@ class BpuCore:
 
     def _end(self, run: CallRun, now: Ps) -> None:
         self._run = None
-        call, observer = self._call, self.observer
-        observer.call_ended(
-            self.name,
-            self._label,
-            now,
-            CallCounters(self.clock.cycles_to_ps(call.mac_cycles), call.macs, call.issued, len(call.ops), call.moves),
-        )
+        call, observer, epochs = self._call, self.observer, self._epochs
+        epochs.append(Epoch(now - self._since, self._setting))
+        busy = self.clock.cycles_to_ps(call.mac_cycles) if len(epochs) == 1 else _mean_ps(call.mac_cycles, epochs)
+        counters = CallCounters(busy, call.macs, call.issued, len(call.ops), call.moves)
+        observer.call_ended(self.name, self._label, now, counters)
         if observer.wants_ops:
             ends = run.computed()[call.layout.tiling(call.fields).last]
             observer.ops_ended(self.name, self._label, self._start, ends.tolist())
-        self._then(self._explain(run, now))
+        result = self._ladder.explain(call, self._start, now, self._wakeup, run, epochs)
+        self._epochs, self._idle_since = [], now
+        self._then(result)
 
-    def _explain(self, run: CallRun, now: Ps) -> CallResult:
-        call, wakeup, throttling, hz = self._call, self._wakeup, 0, self.clock.hz
-        total = now - self._start - wakeup
-        latency = self.port.latency if call.bytes else 0
-        real, unlimited = run.alone()
-        alone = min(total, latency + real) if run.contended else total
-        if self._changed:
-            hz = self._full.hz
-            alone, unlimited, throttling = self._throttled(run, total, alone)
-            self._changed = self._timing != self._full
-        unlimited = min(alone, latency + unlimited)
-        overhead = len(call.ops) * self.spec.op_overhead + call.layout.layers * self.spec.layer_sync
-        dispatch = min(overhead, unlimited)
-        cycles = (2 * call.cycles * PS_PER_S + hz) // (2 * hz)
-        compute = min(cycles + overhead, unlimited) - dispatch
-        contention = total - alone - throttling
-        self._idle_since = now
-        return CallResult(
-            self._start, now,
-            compute, unlimited - compute - dispatch, alone - unlimited, contention, throttling, wakeup, dispatch,
-        )  # fmt: skip
 
-    def _throttled(self, run: CallRun, total: Ps, alone: Ps) -> tuple[Ps, Ps, Ps]:
-        """(time alone at full clocks; the same with an unlimited scratchpad and from the first byte; what slow clocks
-        have cost of ``total``). The channel's part is what its transfers lost; the core's, the difference it makes
-        alone."""
-        latency = self.port.latency if self._call.bytes else 0
-        real, unlimited = self._at_full_clocks(self._call)
-        full = min(alone, latency + real)
-        if not run.contended:
-            return full, unlimited, total - full
-        of_channel = min(round(run.throttled), total - full)
-        return full, unlimited, min(max(of_channel, alone - full), total - full)
-
-    def _at_full_clocks(self, call: CallProgram) -> tuple[Ps, Ps]:
-        """How long a call takes alone from its first byte with all clocks as the machine was made, with its scratchpad
-        and with an unlimited one."""
-        full, rate = self._full, self._full_rate
-        plan = self._book.of(full)(call) if self.merge != "off" else None
-        if plan is not None:
-            duration = plan.alone(plan.sizes(call.at), rate)
-            return duration, duration
-        kept = self._unthrottled.get(id(call))
-        if kept is None or kept[0] is not call:
-            times = CallTimes.of(call.items, full.hz, full.scratchpad, full.op_overhead, full.layer_sync)
-            kept = self._unthrottled[id(call)] = call, Alone(times, rate)
-            if len(self._unthrottled) > _KEPT:
-                self._unthrottled.popitem(last=False)
-        return kept[1].real, kept[1].unlimited
+def _mean_ps(cycles: int, epochs: Sequence[Epoch]) -> Ps:
+    """Duration of ``cycles`` at the mean clock of a call."""
+    whole = sum(e.duration for e in epochs)
+    return round(cycles * PS_PER_S * whole / sum(e.duration * e.setting.timing.hz for e in epochs)) if whole else 0

@@ -39,7 +39,7 @@ class FlowChannel:
         background: Sequence[tuple[str, MasterSpec]] = (),
     ) -> None:
         self.env = env
-        self.behaviour = self._made = behaviour
+        self.behaviour = self.made = behaviour
         self.part = 1.0
         """Of the clock the channel was made for."""
         self.rules = rules
@@ -137,7 +137,7 @@ class FlowChannel:
         """Run the channel at ``part`` (above 0) of the clock it was made for, from now on."""
         self._advance(self._now())
         self.part = part
-        self.behaviour = self._made.at_clock(part) if part != 1 else self._made
+        self.behaviour = self.made.at_clock(part) if part != 1 else self.made
         self._sharing.behaviour = self.behaviour
         self._sharing.forget()
         for port in self._ports:

@@ -223,6 +223,7 @@ class FlowPort(MasterPort):
             raise ValueError(f"a port of {bytes_per_s} B/s")
         self.limit = self.channel.rules.limit(self.name, bytes_per_s)
         self.measure()
+        self.rate_full = self.channel.made.alone(self.window, self.path, self.limit, (0.0, 0.0))
         self.tell()
         self.channel.rerated(self)
 

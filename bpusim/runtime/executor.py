@@ -193,9 +193,9 @@ class Executor:
         if held:
             host.give()
             lost = self.now() - result.end - leaving
-            if lost:
+            if lost > 0:
                 ledger.add("throttling", lost)
-            ledger.add(leg.leaves, leaving)
+            ledger.add(leg.leaves, leaving + min(lost, 0))  # several changes of the clock within it may round down
         else:
             yield from self.on_host(leaving, leg.leaves, ledger)
         if options.log_ops:

@@ -16,7 +16,7 @@ from worlds import GHZ, NS, RATE, US, Counting, Seen, Work, World, play, spec, t
 
 from bpusim.alarm import alarm
 from bpusim.cores import BpuCore, CallResult, Merge
-from bpusim.dram import FlowChannel, FlowPort, Ideal, Rules
+from bpusim.dram import FlowChannel, FlowPort, Ideal, Rules, flow_table
 from bpusim.metrics import Recorder
 from bpusim.thermal import ClockDomain
 from bpusim.trace import CallProgram, Op, Repeat
@@ -385,3 +385,41 @@ def test_a_slow_clock_is_charged_beside_the_wakeup() -> None:
     sleeper.env.run(until=US)
     sleeper.clock.set_hz(HALF)
     assert causes(sleeper.call(2 * US, CALL)) == AWAKE | {"wakeup": 30, "throttling": 4}
+
+
+# What is not the core's own
+
+
+def test_a_clock_that_is_back_just_before_the_end_is_charged_beside_others_too() -> None:
+    # At half clock 4000 of 4006.5 ns, beside 50 bytes of the CPU that cost it 4 ns: each clock counts for its time.
+    world = World((COMPUTES,), flows=((0, 50),), clocks=((0, 0, HALF), (4000 * NS, 0, GHZ)))
+    (result,) = play(world, "exact").causes["bpu0"]
+    assert causes(result)["throttling"] == pytest.approx(1992, abs=5)
+
+
+def test_a_clock_that_goes_down_just_before_the_end_is_charged_little() -> None:
+    mixed = work_of(op(20, 1000, 90), start=NS)
+    late = World((mixed, READS), clocks=((4000 * NS, 0, HALF),), policy="equal")
+    (result,) = play(late, "exact").causes["bpu0"]
+    assert 0 < causes(result)["throttling"] < 90
+    assert causes(result)["contention"] > 2000
+
+
+def test_a_longer_latency_of_a_slow_channel_is_throttling() -> None:
+    """A port that is slower than the channel even at half its clock: what is left is the way there and back."""
+    reads = replace(work_of(op(20, 1000, 10), start=NS), window=8192, path=100 * NS, limit=10**9)
+    world = World((reads,), behaviour=flow_table("LPDDR4X-3200x64"))
+    (fast,), (slow,) = (play(replace(world, speeds=speeds), "exact").causes["bpu0"] for speeds in ((), ((0, 0.5),)))
+    longer = slow.end - slow.start - (fast.end - fast.start)
+    assert longer > 4 * NS
+    assert slow.throttling == longer
+    assert (slow.compute, slow.dram) == (fast.compute, fast.dram)
+
+
+@pytest.mark.parametrize("changes", [((999, GHZ // 4),), ((0, GHZ // 4), (3990, GHZ))])
+def test_the_array_is_never_busier_than_its_core(changes: tuple[tuple[int, int], ...]) -> None:
+    """A call's cycles count at the mean clock it had."""
+    work = work_of(Op("o", "A", "mac", cycles=(1000,), mac_cycles=(1000,), tiles=(1,)))
+    world = World((work,), clocks=tuple((t * NS, 0, hz) for t, hz in changes))
+    counters = play(world, "exact").cores["bpu0"]
+    assert counters.mac_busy == pytest.approx(counters.occupied, abs=2)

@@ -15,7 +15,7 @@ from bpusim.dram import FlowChannel, FlowPort, Ideal, Rules
 from bpusim.dram.behaviour import Behaviour
 from bpusim.hardware import CoreSpec, MasterSpec
 from bpusim.hardware.presets import machine_preset
-from bpusim.metrics import Recorder
+from bpusim.metrics import CoreCounters, Recorder
 from bpusim.thermal import ClockDomain
 from bpusim.trace import CallProgram, Header, Op, Phase, Repeat, Trace
 
@@ -124,6 +124,7 @@ class Seen:
     recorded: dict[str, Any] = field(default_factory=dict)
     lowest: dict[str, float] = field(default_factory=dict)
     causes: dict[str, list[Any]] = field(default_factory=dict)
+    cores: dict[str, CoreCounters] = field(default_factory=dict)
     steps: int = 0
 
 
@@ -192,6 +193,7 @@ def play(world: World, merge: Merge) -> Seen:
         assert len(seen.calls[f"bpu{k}"]) == len(work.kvs), f"bpu{k} stands still"
     seen.ops = {(core, label): ends for core, label, _, ends in watch.ops}
     seen.moved, seen.recorded, seen.lowest, seen.steps = channel.moved(), watch.moved_bytes, watch.lowest, env.steps
+    seen.cores = watch.cores
     return seen
 
 
