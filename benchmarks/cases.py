@@ -153,6 +153,7 @@ def _processes() -> Iterator[Process]:
     yield Process("bpusim --version", lambda: ("--version",))
     yield Process("bpusim validate dual_replica", lambda: ("validate", scenario("dual_replica")))
     yield Process("bpusim run dual_replica", lambda: ("run", scenario("dual_replica")))
+    yield Process("bpusim run thermal_passive", lambda: ("run", scenario("thermal_passive")))
     yield Process("compile 3B", lambda: (*_COMPILE_3B, "--context", "4096", "-o", "out.trace"))
     yield Process("compile ResNet-50", lambda: ("compile", resnet(), "--quant", "int8", "-o", "out.trace"))
 

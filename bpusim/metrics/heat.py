@@ -28,7 +28,8 @@ class TripStats:
 @dataclass(frozen=True, slots=True)
 class HeatStats:
     """The heat of a run. Energies are in J by component; ``tokens_lost``: how many more tokens there would have been if
-    no clock had been slow, each token's throttling taken back. ``shutdown``: why the run ended early, if it did."""
+    no clock had been slow, each token's throttling taken back. ``time_constants_s``: of the heat path at the end, the
+    slowest first. ``shutdown``: why the run ended early, if it did."""
 
     ambient_degc: float
     peak_degc: Mapping[str, float]
@@ -41,6 +42,7 @@ class HeatStats:
     trips: Sequence[TripStats]
     samples: Sequence[HeatSample] = field(repr=False)
     events: Sequence[tuple[Ps, str]] = field(repr=False)
+    time_constants_s: Sequence[float] = ()
     shutdown: str = ""
 
     @property
@@ -83,6 +85,7 @@ class HeatStats:
             "ambient_degc": self.ambient_degc,
             "peak_degc": dict(self.peak_degc),
             "end_degc": dict(self.end_degc),
+            "time_constants_s": list(self.time_constants_s),
             "mean_power_w": self.mean_w,
             "peak_power_w": self.peak_w,
             "energy_j": self.energy,

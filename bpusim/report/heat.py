@@ -40,6 +40,8 @@ def heat_lines(heat: HeatStats) -> list[str]:
     """What the tables do not say: energy, throttling, events."""
     each = f", {heat.token_j:.3g} J a token" if heat.token_j is not None else ""
     lines = [f"Energy {heat.energy:.4g} J{each}; the highest mean of a sample is {heat.peak_w:.2f} W"]
+    if heat.time_constants_s:
+        lines[0] += f"; the slowest time constant is {heat.time_constants_s[0]:.3g} s"
     slow = [f"{name} {t / PS_PER_S:.1f} s" for name, t in heat.throttled.items() if t]
     if slow:
         lines.append(f"Slowed down by heat: {', '.join(slow)}; about {heat.tokens_lost:.4g} tokens lost to slow clocks")

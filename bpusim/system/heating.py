@@ -174,6 +174,7 @@ def heat_stats(heat: Heat, controls: Mapping[str, ClockControl], tokens: int, lo
         ),
         samples=tuple(heat.rows),
         events=tuple((e.at, e.what) for e in heat.events),
+        time_constants_s=tuple(heat.time_constants),
         shutdown=str(heat.shutdown.value) if heat.shutdown.triggered else "",
     )
 

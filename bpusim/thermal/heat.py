@@ -142,6 +142,11 @@ class Heat:
             self._networks[self._level] = _network(self.spec, self._nodes, self._level)
         return self._networks[self._level]
 
+    @property
+    def time_constants(self) -> list[float]:
+        """Of the heat path as it is now, in seconds, the slowest first."""
+        return self._network.time_constants
+
     def _heated(self, part: str) -> str:
         """The node that the power of a component heats."""
         source = "cores" if part in self.meter.names else part
