@@ -168,7 +168,7 @@ class ClocksSpec:
 
     cores: Annotated[ClockSpec | None, _about("Each BPU core has one of its own, all alike")] = None
     host: Annotated[ClockSpec | None, _about("The CPU cluster")] = None
-    dram: Annotated[ClockSpec | None, _about("The memory clock: half its transfers a second")] = None
+    dram: Annotated[ClockSpec | None, _about("The memory's command clock (LPDDR4: half its transfers a second)")] = None
 
     @model_validator(mode="after")
     def _can_sleep(self) -> ClocksSpec:

@@ -78,7 +78,7 @@ def thermal_csv(result: Result) -> str:
                     *(f"{n}_done" for n in s.done),
                 ]
             )
-        temperatures, watts = ([round(v, 6) for v in table.values()] for table in (s.temperatures, s.watts))
-        total = round(sum(s.watts.values()), 6)
+        temperatures, watts = ([round(v, 9) for v in table.values()] for table in (s.temperatures, s.watts))
+        total = round(sum(s.watts.values()), 9)
         writer.writerow([s.at / PS_PER_S, *temperatures, *watts, total, *s.clocks.values(), s.fan, *s.done.values()])
     return out.getvalue()

@@ -17,6 +17,8 @@ from bpusim.units import dimension_of, format_quantity
 __all__ = ["dotted", "problem_at", "schema_problems"]
 
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+_NAMED = (("machine",), ("machine", "cooling"))
+"""Parts that may name a preset."""
 _MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
 _KINDS = {
     "int_type": ("a whole number", "write one such as 32"),
@@ -80,7 +82,7 @@ def _unknown_do(error: ErrorDetails, schema: dict[str, Any]) -> str:
     if loc[-1] == "[key]":
         return did_you_mean(str(loc[-2]), _choices(error))
     known = [*_node(schema, loc[:-1]).get("properties", ())]
-    return did_you_mean(str(loc[-1]), [*known, "preset"] if loc[:-1] == ("machine",) else known)
+    return did_you_mean(str(loc[-1]), [*known, "preset"] if loc[:-1] in _NAMED else known)
 
 
 def _explained(error: ErrorDetails) -> tuple[str, str]:
@@ -163,11 +165,16 @@ def _node(schema: dict[str, Any], loc: tuple[str | int, ...]) -> dict[str, Any]:
             node = node["additionalProperties"]
         elif node.get("patternProperties"):
             node = next(iter(node["patternProperties"].values()))
+        elif isinstance(segment, int) and isinstance(node.get("items"), dict):
+            node = node["items"]
         elif segment in schema["$defs"]:
             node = schema["$defs"][segment]
         else:
             return {}
+        described = {k: v for k, v in node.items() if k == "description"}
+        given = [n for n in node.get("anyOf", ()) if n.get("type") != "null"]
+        if len(given) == 1:  # it may be left out
+            node = given[0] | described
         if "$ref" in node:
-            described = {k: v for k, v in node.items() if k == "description"}
             node = schema["$defs"][node["$ref"].rpartition("/")[2]] | described
     return node

@@ -12,6 +12,7 @@ import simpy
 from bpusim.alarm import Routine
 from bpusim.cores import HostCluster
 from bpusim.dram import FlowChannel
+from bpusim.errors import ScenarioError
 from bpusim.hardware import ClockSpec
 from bpusim.metrics import HeatStats, Recorder, RunWarning, TripStats
 from bpusim.ports import CallCounters, Flow, Work
@@ -150,7 +151,11 @@ def heat_of(
         machine.power, machine.cores, clocks, row_bytes(scenario), others if machine.masters else lambda: 0, host.look
     )
     recorder.meter = meter
-    return Heat(env, machine.cooling, meter, controls, routine)
+    try:
+        return Heat(env, machine.cooling, meter, controls, routine)
+    except ValueError as error:
+        what = f"machine.cooling: {error}"
+        raise ScenarioError(what, place=scenario.where("machine", "cooling"), do="check its capacities") from None
 
 
 def heat_stats(heat: Heat, controls: Mapping[str, ClockControl], tokens: int, lost: float) -> HeatStats:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Network", "Pulses"]
 
-_STEADY = 1e-12
-"""A mode this much slower than the fastest would be a node that is joined to nothing."""
+_STEADY = 1e-10
+"""A mode this much slower than the fastest is lost in the rounding of floats, or of a node joined to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Network:
         root = np.sqrt(np.array(list(capacities.values())))
         rates, vectors = np.linalg.eigh(conductance / np.outer(root, root))
         if rates[0] <= rates[-1] * _STEADY:
-            raise ValueError("a node has no way to ambient")
+            raise ValueError("a node has no way to ambient, or warms up ten billion times as fast as another")
         self._rates = rates
         self._into = vectors.T / root
         """Modes from power."""

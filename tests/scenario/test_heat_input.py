@@ -172,3 +172,24 @@ def test_the_memory_clock_cannot_change_at_bank_fidelity(tmp_path: Path) -> None
     assert place.startswith("dram")
     parked = "  clocks: {dram: {governor: powersave}}\nengine: {dram: bank}"
     assert refusal(tmp_path, parked)[1].startswith("powersave")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("  cooling: {preset: bare_die, ambien: 25 degC}", "did you mean 'ambient'?"),
+        ("  cooling: {preset: bare_die, zones: {soc: {pooling: 1 s}}}", "did you mean 'polling'?"),
+        ("  clocks: {cores: {governer: performance}}", "did you mean 'governor'?"),
+        ("  power: {cores: {leak: 1 W}}", "did you mean 'leakage'?"),
+    ],
+)
+def test_a_mistyped_key_gets_a_hint(tmp_path: Path, text: str, hint: str) -> None:
+    what, _ = refusal(tmp_path, text)
+    assert "unknown key" in what
+    assert what.endswith(hint)
+
+
+def test_nodes_that_differ_too_much_are_refused_with_a_place() -> None:
+    scenario = Path(__file__).resolve().parents[2] / "scenarios" / "thermal_fast.yaml"
+    with pytest.raises(ScenarioError, match=r"machine.cooling: a node .* warms up ten billion times as fast"):
+        System.build(load_scenario(scenario, {"machine.cooling.nodes.die.capacity": "1e12 J/K"}))

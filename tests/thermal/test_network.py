@@ -233,5 +233,5 @@ def test_a_link_needs_a_resistance(resistance: float) -> None:
 
 @pytest.mark.parametrize("links", [[("a", "ambient", 1.0)], [("a", "ambient", 1.0), ("b", "c", 3.0)]])
 def test_heat_needs_a_way_out(links: list[tuple[str, str, float]]) -> None:
-    with pytest.raises(ValueError, match=r"^a node has no way to ambient$"):
+    with pytest.raises(ValueError, match=r"^a node has no way to ambient, or"):
         Network({"a": 1.0, "b": 20.0, "c": 0.3}, links, AIR)
