@@ -90,6 +90,8 @@ class System:
     memory: MemoryMap
     controls: Mapping[str, ClockControl]
     heat: Heat | None
+    records: bool
+    """Whether the result has a row of every request."""
     warnings: list[RunWarning] = field(default_factory=list)
 
     @classmethod
@@ -140,6 +142,7 @@ class System:
             memory,
             controls,
             heat,
+            records,
             warnings + placing,
         )
         if heat is not None:
@@ -200,7 +203,7 @@ class System:
         scenario, machine = self.scenario, self.scenario.machine
         peak = machine.cores.peak_macs_per_s
         streams: dict[str, ChatStats | FrameStats] = {}
-        rows: list[RequestRow] | None = None
+        rows: list[RequestRow] | None = [] if self.records else None
         for name, s in self.streams.items():
             if isinstance(s, ChatStream):
                 phases = {
@@ -208,8 +211,8 @@ class System:
                     "decode": self._phase(name, "decode", s.record.phase_time("decode", elapsed), peak),
                 }
                 streams[name] = ChatStats.of(s.record, elapsed, phases)
-                if s.record.rows is not None:
-                    rows = [*(rows or []), *s.record.rows]
+                if rows is not None:
+                    rows.extend(s.record.rows or ())
             else:
                 streams[name] = FrameStats.of(s.record, elapsed)
         cores = {

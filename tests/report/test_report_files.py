@@ -210,3 +210,13 @@ def test_a_file_does_not_pass(tmp_path: Path) -> None:
     path.write_text("")
     with pytest.raises(BpusimError, match="this is a file, not a folder for results"):
         check_folder(path)
+
+
+def test_a_run_without_chats_has_a_folder_too(tmp_path: Path) -> None:
+    """Its requests.csv has no row."""
+    text = SCENARIO.format(traces=TRACES).split("streams:")[0]
+    (tmp_path / "a.yaml").write_text(text + "streams: {camera: {frames: eye, rate: 10 Hz, count: 2}}\n")
+    scenario = load_scenario(tmp_path / "a.yaml")
+    write_folder(tmp_path / "out", simulate(scenario, records=True), scenario, [])
+    assert _rows((tmp_path / "out" / "requests.csv").read_text()) == []
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["streams"]["camera"]["frames"] == 2
