@@ -250,3 +250,12 @@ def test_looking_at_the_temperature_does_not_keep_a_starved_run_alive() -> None:
     machine = {"preset": "bpu80", "cooling": "passive_heatsink", "masters": masters, "clocks": {"cores": governor}}
     with pytest.raises(SimulationError, match="the DRAM channel is taken by camera"):
         run("single_1_5b", machine=machine, **SHORT)
+
+
+def test_leakage_that_heats_faster_than_heat_leaves_ends_the_run() -> None:
+    """Thermal runaway, with no trip in its way."""
+    machine = lump(8.0, 0.5, [])
+    machine["power"] = {"cores": {"leakage": "1 W", "doubles": "20 K"}}
+    told = heat(run("thermal_passive", machine=machine, run__until="60 s"))
+    assert told.shutdown.startswith("thermal runaway: chip is above 500 degC")
+    assert told.elapsed < 60 * 10**12

@@ -58,7 +58,8 @@ Clock = Annotated[Frequency, Field(gt=0)]
 Volts = Annotated[Voltage, Field(gt=0)]
 Resistance = Annotated[ThermalResistance, Field(gt=0)]
 Capacity = Annotated[HeatCapacity, Field(gt=0)]
-Kelvin = Annotated[TemperatureDifference, Field(gt=0)]
+Degrees = Annotated[Temperature, Field(ge=-100, le=300)]
+"""Beyond, no part of a board works, and what is said of it means nothing."""
 Gain = Annotated[float, Field(ge=0, strict=False)]
 
 
@@ -75,7 +76,7 @@ class CorePowerSpec:
     vector: Annotated[Energy, _about("A lane of the vector unit, for each cycle in which it works")]
     move: Annotated[EnergyPerByte, _about("DMA and scratchpad, by byte from or to the DRAM")]
     leakage: Annotated[Power, _about("Leakage at 25 degC")]
-    doubles: Annotated[Kelvin, _about("Leakage doubles over so many kelvin")]
+    doubles: Annotated[TemperatureDifference, Field(ge=5), _about("Leakage doubles over so many kelvin")]
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
@@ -223,7 +224,7 @@ class FanSpec:
 class TripSpec:
     """A temperature at which something is done, until it is ``hyst`` below it."""
 
-    temp: Annotated[Temperature, _about("Where it is crossed")]
+    temp: Annotated[Degrees, _about("Where it is crossed")]
     type: Annotated[
         Literal["active", "passive", "hot", "critical"],
         _about("Cool with a fan, by slowing down, tell, or end the run"),
@@ -308,8 +309,8 @@ class CoolingSpec:
     links: Annotated[list[LinkSpec], Field(min_length=1), _about("What joins them to each other and to ambient")]
     zones: Annotated[dict[str, ZoneSpec], _about("Thermal zones by name")] = Field(default_factory=dict)
     fan: Annotated[FanSpec | None, _about("A fan; none if absent")] = None
-    ambient: Annotated[Temperature, _about("Temperature of the air")] = 25.0
-    start: Annotated[dict[str, Temperature], _about("Temperatures at the start by node; ambient if absent")] = Field(
+    ambient: Annotated[Degrees, _about("Temperature of the air")] = 25.0
+    start: Annotated[dict[str, Degrees], _about("Temperatures at the start by node; ambient if absent")] = Field(
         default_factory=dict
     )
     sample: Annotated[

@@ -25,6 +25,10 @@ from bpusim.units import PS_PER_S, Ps
 __all__ = ["Heat", "HeatEvent", "Zone", "nodes_of"]
 
 
+_BURNT = 500.0
+"""degC that no board survives: solder melts at 220, and nothing here is modelled beyond."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeatEvent:
     """A trip crossed or left, or a cooling device in another state."""
@@ -79,7 +83,7 @@ def _resistance(spec: CoolingSpec, link: LinkSpec, level: int) -> float:
 class Heat:
     """The heat of a machine while it runs. ``controls``: cooling devices by name, one of each core among them.
 
-    ``shutdown`` succeeds with a text when a critical trip is crossed.
+    ``shutdown`` succeeds with a text when a critical trip is crossed, or when leakage heats faster than heat leaves.
     """
 
     def __init__(
@@ -181,6 +185,9 @@ class Heat:
             )
         self.temperatures = self._network.after(self.temperatures, seconds, watts, pulses)
         self.peak = np.maximum(self.peak, self.temperatures)
+        hottest = int(self.temperatures.argmax())
+        if self.temperatures[hottest] > _BURNT:
+            self._shut_down(f"thermal runaway: {self.names[hottest]} is above {_BURNT:g} degC and getting hotter")
         for part, joules in spent.items():
             self.energy[part] += joules
         for part, w in self._standby.items():
@@ -207,8 +214,9 @@ class Heat:
         temperatures = dict(zip(self.names, self.temperatures.tolist(), strict=True))
         self.rows.append(HeatSample(now, temperatures, watts, clocks, self._level, self.progress()))
         self._sampled = now, dict(self.energy)
-        self._leaks_at = self._of_cores()
-        self._standby = self.meter.standby(self._leaks_at)
+        if not self.shutdown.triggered:
+            self._leaks_at = self._of_cores()
+            self._standby = self.meter.standby(self._leaks_at)
 
     def _other_voltage(self, _hz: int) -> None:
         self._standby = self.meter.standby(self._leaks_at)
@@ -246,9 +254,14 @@ class Heat:
                 self._note(f"{name}: cooling state {states[name]} -> {device.state}")
         critical = next((t for t in zone.trips if t.crossed and t.spec.type == "critical"), None)
         if critical is not None:
-            self.shutdown.succeed(
-                f"{zone.name} reached {milli / 1000:.1f} degC, critical is {critical.spec.temp:g} degC"
+            hottest = self.names[max(zone.sensor, key=lambda k: float(self.temperatures[k]))]
+            self._shut_down(
+                f"{zone.name}: {hottest} reached {milli / 1000:.1f} degC, critical is {critical.spec.temp:g} degC"
             )
+
+    def _shut_down(self, why: str) -> None:
+        if not self.shutdown.triggered:
+            self.shutdown.succeed(why)
 
     def _note(self, what: str) -> None:
         self.events.append(HeatEvent(self._at, what))

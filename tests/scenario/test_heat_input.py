@@ -141,6 +141,12 @@ APART = "{nodes: {a: {capacity: 1 J/K, takes: [cores, host, dram, board]}, b: {c
         ("  cooling: 7", "7", "not the name of a preset or a mapping"),
         ("  cooling: {preset: bare_die, sample: 1 us}", "1 us", "'1 us' is out of range; write 1 ms or more"),
         ("  cooling: {preset: bare_die, start: {lid: 60 degC}}", "{preset", "start: no node is named 'lid'"),
+        (
+            "  cooling: {preset: bare_die, ambient: 1e9 degC}",
+            "1e9",
+            "'1e9 degC' is out of range; write at most 300 degC",
+        ),
+        ("  power: {cores: {doubles: 0.001 K}}", "0.001 K", "'0.001 K' is out of range; write 5 K or more"),
         ("  cooling: {preset: bare_die, ambient: -300 degC}", "-300", "'-300 degC' is below absolute zero"),
         (
             f"  cooling: {{nodes: {{c: {{capacity: 1 J/K, takes: [cores]}}}}, {OUT}}}",

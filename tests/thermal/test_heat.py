@@ -386,7 +386,7 @@ def test_a_critical_trip_ends_the_run_with_a_text() -> None:
     """60 degC after 60.2 s: 60.2 at the look at 61 s."""
     board = Board(lump(zones=zone(CRITICAL)))
     board.env.timeout(100 * S)  # something is to come
-    assert board.env.run(until=board.heat.shutdown) == "soc reached 60.2 degC, critical is 60 degC"
+    assert board.env.run(until=board.heat.shutdown) == "soc: die reached 60.2 degC, critical is 60 degC"
     assert board.env.now == 61 * S
     assert noted(board.heat) == [(61_000, "soc: critical trip at 60 degC crossed")]
 
