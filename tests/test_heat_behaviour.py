@@ -109,6 +109,25 @@ def test_a_memory_governor_ramps_up_when_decode_begins() -> None:
     assert chat(ramping).ttft_breakdown_ms["throttling"] == pytest.approx(ttft(ramping) - ttft(fixed), rel=0.05)
 
 
+def test_one_busy_thread_of_four_raises_the_cpu_clock() -> None:
+    """The load of a cluster is that of its busiest core."""
+    governor = {"machine__clocks__host__governor": "simple_ondemand", "machine__clocks__host__polling": "5 ms"}
+    parked, ondemand, fixed = (
+        run("single_1_5b", streams__alice__prompt=8, streams__alice__output=40, streams__alice__requests=1, **more)
+        for more in ({"machine__clocks__host__governor": "powersave"}, governor, {})
+    )
+    lost = [tpot(r) - tpot(fixed) for r in (parked, ondemand)]
+    assert 0 < lost[1] < 0.7 * lost[0]  # it needs a look or two to notice
+
+
+def test_a_memory_that_gives_all_it_can_is_busy() -> None:
+    """At its lowest clock it moves less than the pins could; the governor still sees it working all the time."""
+    governor = {"machine__clocks__dram__governor": "simple_ondemand", "machine__cooling": "passive_heatsink"}
+    result = run("dual_replica", **governor, machine__cooling__sample="50 ms", run__until="400 ms")
+    clocks = [s.clocks["dram"] for s in heat(result).samples]
+    assert clocks == [400 * 10**6] + [1600 * 10**6] * 7
+
+
 def test_a_core_clock_four_times_as_fast_is_never_more_than_four_times_as_fast() -> None:
     """BH-28 (a trap): a frame gains at most the clock ratio, and the whole way of a frame what is not the core's."""
 

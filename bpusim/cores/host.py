@@ -53,8 +53,9 @@ class HostCluster:
         """Whether somebody looks at when cores are taken and given back."""
         self._taken: list[Ps] = []
         self._given: list[Ps] = []
-        self._worked: Ps = 0
-        """Ends of all work less its starts, up to the last look."""
+        self._awake: Ps = 0
+        self._woken: Ps = 0
+        """When the first of those cores that work began."""
         self._free = spec.cores
         self._line: deque[_Job] = deque()
         self._aside: list[Ps] = []
@@ -66,7 +67,7 @@ class HostCluster:
     def governed(self) -> None:
         """Its clock may change from now on: what is under way is kept track of."""
         assert self._clock is not None
-        self._timers, self._kept = {}, True
+        self._timers = {}
         self._clock.on_change(self._retime)
 
     def _retime(self, hz: int) -> None:
@@ -113,6 +114,8 @@ class HostCluster:
             self._return()
         if not self._free or self._line:
             return False
+        if self._timers is not None and self._free == self.spec.cores:
+            self._woken = self.env.now  # type: ignore[assignment]  # integer by construction
         self._free -= 1
         if self._kept:
             self._taken.append(self.env.now)  # type: ignore[arg-type]  # integer by construction
@@ -130,6 +133,8 @@ class HostCluster:
             self._line.popleft().begin()
             return
         self._free += 1
+        if self._timers is not None and self._free == self.spec.cores:
+            self._awake += self.env.now - self._woken  # type: ignore[assignment]  # integer by construction
         if self._kept:
             self._given.append(self.env.now if at is None else at)  # type: ignore[arg-type]
 
@@ -139,17 +144,12 @@ class HostCluster:
             self._return()
         taken, given = self._taken, self._given
         self._taken, self._given = [], []
-        self._worked += sum(given) - sum(taken)
         return taken, given
 
-    def busy(self) -> float:
-        """Core seconds of work so far, for a governor of its clock."""
-        if not self.observer.wants_activity:
-            self.look()  # nobody else does
-        elif self._aside:
-            self._return()
-        area = self._worked + sum(self._given) - sum(self._taken)
-        return (area + (self.spec.cores - self._free) * self.env.now) / PS_PER_S
+    def awake(self) -> float:
+        """Seconds so far in which any core worked, once the clock is ``governed``."""
+        now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
+        return (self._awake + (now - self._woken if self._free < self.spec.cores else 0)) / PS_PER_S
 
     def _watch(self) -> None:
         """Somebody is in line: see to the next core that work set aside gives back."""

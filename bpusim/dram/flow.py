@@ -22,7 +22,7 @@ from bpusim.dram.sharing import Shares, Sharing
 from bpusim.dram.transmission import FlowPort, Transmission
 from bpusim.hardware import MasterSpec
 from bpusim.ports import Observer
-from bpusim.units import Ps
+from bpusim.units import PS_PER_S, Ps
 
 __all__ = ["FlowChannel"]
 
@@ -56,6 +56,10 @@ class FlowChannel:
         self._ending = False
         self._shares = Shares((), (), ())
         self._since: Ps = 0
+        self.governed = False
+        """Whether somebody asks how busy it is."""
+        self._busy = 0.0
+        self._busy_at: Ps = 0
         self._background = [Background(name, spec) for name, spec in background]
         self._closed = {
             name: self.port(name, spec.window, spec.latency, spec.rate) for name, spec in background if spec.window
@@ -148,6 +152,15 @@ class FlowChannel:
             port.tell()
         self.reshare()
 
+    def _count(self, now: Ps) -> None:
+        self._busy += self._shares.load * (now - self._busy_at)
+        self._busy_at = now
+
+    def busy(self) -> float:
+        """Seconds so far that it has worked, as if at full load, once it is ``governed``."""
+        self._count(self._now())
+        return self._busy / PS_PER_S
+
     def moved(self) -> dict[str, int]:
         """Bytes moved so far by master, those of flows under way included (rounded down)."""
         now, out = self._now(), dict[str, int]()
@@ -191,6 +204,8 @@ class FlowChannel:
                 b.advance(at, given, until - at)
             at = until
             if until in edges:
+                if self.governed:
+                    self._count(until)
                 self._on = tuple(b.asks(at) for b in self._background)
                 self._shares = self._sharing.of(self._flows, self._keys, self._on)
 
@@ -206,6 +221,8 @@ class FlowChannel:
         now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
         if self._background:
             self._advance(now)
+        if self.governed:
+            self._count(now)
         flows = self._flows
         self._shares = shares = self._sharing.of(flows, self._keys, self._on, paced=self._paced > 0)
         first: Ps | None = None

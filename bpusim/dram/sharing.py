@@ -39,6 +39,8 @@ class Shares:
     rates: tuple[float, ...]
     latencies: tuple[float, ...]
     background: tuple[float, ...]
+    load: float = 0.0
+    """What all of them get together, as a part of what the channel gives such a mix."""
 
     def spread(self, silent: Collection[int], count: int) -> tuple[list[float], list[float]]:
         """(rates, latencies) of ``count`` flows of which some are silent and not in the mix."""
@@ -65,10 +67,12 @@ class Sharing:
         self._closed = closed
         self._on: tuple[bool, ...] = ()
         self._known: dict[object, Shares] = {}
+        self._one = behaviour.capacity(1)
 
     def forget(self) -> None:
         """No mix is what it was: a port runs at another rate."""
         self._known.clear()
+        self._one = self.behaviour.capacity(1)
 
     def of(
         self, flows: Sequence[Transmission], keys: Sequence[object], on: tuple[bool, ...], *, paced: bool = True
@@ -81,7 +85,8 @@ class Sharing:
         if not flows and not self._background:
             return Shares((), (), ())
         if len(flows) == 1 and not self._background:
-            return Shares((flows[0].alone,), (flows[0].port.latency_alone,), ())
+            alone = flows[0].alone
+            return Shares((alone,), (flows[0].port.latency_alone,), (), alone / self._one)
         if paced:
             slower = [i for i, f in enumerate(flows) if f.pace is not None and f.pace < f.asked]
             if slower:
@@ -125,7 +130,8 @@ class Sharing:
                 mean[i] = flows[i].alone
             wait[i] = every.latencies[i]
         background = [sum(map(mul, weights, column)) for column in zip(*(m.background for m in mixes), strict=True)]
-        return Shares(tuple(mean), tuple(wait), tuple(background))
+        load = sum(map(mul, weights, (m.load for m in mixes)))
+        return Shares(tuple(mean), tuple(wait), tuple(background), load)
 
     @staticmethod
     def _parts(paces: Sequence[float], rates: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
@@ -203,4 +209,6 @@ class Sharing:
                 latencies[id(f)] = max(wait, float(ask.latency))
         of_closed = dict(zip((b.name for b in closed), given[len(groups) :], strict=True))
         background = tuple(of_closed.get(b.name, part * b.spec.rate if b in first else 0.0) for b in self._background)
-        return Shares(tuple(rates[id(f)] for f in flows), tuple(latencies[id(f)] for f in flows), background)
+        used = sum(given) + part * wanted
+        load = min(used / capacity, 1.0) if capacity else 0.0
+        return Shares(tuple(rates[id(f)] for f in flows), tuple(latencies[id(f)] for f in flows), background, load)

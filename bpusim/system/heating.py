@@ -88,36 +88,16 @@ def control_clocks(
         host.governed()
     if isinstance(channel, FlowChannel):
         made = clocks["dram"].hz
+        channel.governed = _changes(scenario, "dram", spec.dram)
         clocks["dram"].on_change(lambda hz: channel.set_clock(hz / made))
-    pins = _Pins(channel, table_of(scenario).peak, clocks["dram"])
 
     def busy_core(name: str) -> float:
         return recorder.occupied_until(name, env.now) / PS_PER_S  # type: ignore[arg-type]  # integer by construction
 
     loads: dict[str, Callable[[], float]] = {name: partial(busy_core, name) for name in cores}
-    loads |= {"host": lambda: host.busy() / scenario.machine.host.cores, "dram": pins.busy}
+    loads |= {"host": host.awake, "dram": channel.busy if isinstance(channel, FlowChannel) else lambda: 0.0}
     specs = {**dict.fromkeys(cores, spec.cores), "host": spec.host, "dram": spec.dram}
     return {name: ClockControl(env, clock, specs[name], loads[name], routine) for name, clock in clocks.items()}
-
-
-class _Pins:
-    """How long the channel's pins have been busy: bytes at the clock that they are moved at."""
-
-    def __init__(self, channel: FlowChannel | BankChannel, peak: int, clock: ClockDomain) -> None:
-        self._channel, self._peak, self._clock = channel, peak, clock
-        self._moved, self._seconds, self._hz = 0, 0.0, clock.hz
-        clock.on_change(self._changed)
-
-    def busy(self) -> float:
-        """Seconds so far."""
-        moved = sum(self._channel.moved().values())
-        self._seconds += (moved - self._moved) / (self._peak * self._hz / self._clock.nominal)
-        self._moved = moved
-        return self._seconds
-
-    def _changed(self, hz: int) -> None:
-        self.busy()
-        self._hz = hz
 
 
 def _changes(scenario: Scenario, name: str, spec: ClockSpec | None) -> bool:

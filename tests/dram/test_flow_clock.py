@@ -329,3 +329,24 @@ def test_a_reader_loses_no_more_than_the_clock_and_gains_nothing(part: float, wi
                 full, found = (t.alone(window, path, limit, others) for t in (TABLE, slow))
                 at_most = TABLE.alone(window, path, limit, (others[0] / part, others[1]))
                 assert part * min(full, at_most) * 0.999 <= found <= max(full, at_most) * 1.001
+
+
+# How busy it is, for a governor
+
+
+def test_a_channel_is_busy_by_what_it_gives_of_what_it_could() -> None:
+    # 5 of 10 B/ns for 40 ns, then 5 of 5 for 160: half of 40, all of 160.
+    ch = channel((40 * NS, 0.5))
+    ch.governed = True
+    port(ch, rate=5 * GB).start(Parts(1000))
+    ch.env.run(until=1000 * NS)
+    assert ch.busy() == pytest.approx(180e-9)
+
+
+def test_readers_that_ask_for_too_much_keep_it_busy_all_the_time() -> None:
+    ch = channel(behaviour=TABLE)  # it gives less than its pins could
+    ch.governed = True
+    for name in "ab":
+        port(ch, name, rate=20 * GB, window=16384, path=100 * NS).start(Parts(100_000))
+    ch.env.run(until=2 * US)
+    assert ch.busy() == pytest.approx(2e-6)
