@@ -32,14 +32,8 @@ from bpusim.metrics import (
 from bpusim.runtime import CoreQueue, Executor, Fifo, MemoryMap, PlacedModel, RuntimeOptions
 from bpusim.scenario import ChatSpec, Scenario, load_scenario
 from bpusim.system.channels import channel_of, channel_warnings, known_error, port_of, table_of
-from bpusim.system.heating import (
-    MeteredRecorder,
-    clocks_of,
-    control_clocks,
-    heat_of,
-    heat_stats,
-    heat_warnings,
-)
+from bpusim.system.clocking import clock_warnings, clocks_of, control_clocks
+from bpusim.system.heating import MeteredRecorder, heat_of, heat_stats, heat_warnings
 from bpusim.system.load import check_streams, load_traces, memory_of, name_warnings, place_models
 from bpusim.thermal import ClockControl, Heat
 from bpusim.units import Ps, format_quantity
@@ -148,7 +142,7 @@ class System:
         if heat is not None:
             heat.progress = system._done
         system.warnings.extend(system._idle_cores())
-        system.warnings.extend(channel_warnings(scenario))
+        system.warnings.extend(channel_warnings(scenario) + clock_warnings(scenario))
         return system
 
     def run(self) -> Result:
@@ -230,7 +224,7 @@ class System:
             records = [s.record for s in self.streams.values() if isinstance(s, ChatStream)]
             tokens, lost = sum(r.tokens for r in records), sum(r.tokens_lost for r in records)
             heat = heat_stats(self.heat, self.controls, tokens, lost)
-        self.warnings.extend(heat_warnings(scenario, heat))
+        self.warnings.extend(heat_warnings(heat))
         table, moved, dropped = table_of(scenario), self.channel.moved(), self.channel.dropped()
         dram = DramStats(
             machine.dram.preset,

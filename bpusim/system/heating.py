@@ -1,10 +1,9 @@
-"""The clocks of a machine, and its heat: made from a scenario, read out into a result."""
+"""The heat of a machine: made from a scenario, read out into a result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 import simpy
@@ -13,18 +12,18 @@ from bpusim.alarm import Routine
 from bpusim.cores import HostCluster
 from bpusim.dram import FlowChannel
 from bpusim.errors import ScenarioError
-from bpusim.hardware import ClockSpec
 from bpusim.metrics import HeatStats, Recorder, RunWarning, TripStats
 from bpusim.ports import CallCounters, Flow, Work
 from bpusim.scenario import Scenario
-from bpusim.system.channels import row_bytes, table_of
-from bpusim.thermal import ClockControl, ClockDomain, Heat, Meter, points_of
+from bpusim.system.channels import row_bytes
+from bpusim.system.clocking import Clocks
+from bpusim.thermal import ClockControl, Heat, Meter
 from bpusim.units import PS_PER_S, Ps
 
 if TYPE_CHECKING:
     from bpusim.dram.bank.channel import BankChannel
 
-__all__ = ["Clocks", "MeteredRecorder", "clocks_of", "control_clocks", "heat_of", "heat_stats", "heat_warnings"]
+__all__ = ["MeteredRecorder", "heat_of", "heat_stats", "heat_warnings"]
 
 
 @dataclass(slots=True)
@@ -54,59 +53,6 @@ class MeteredRecorder(Recorder):
         """A master began a transfer."""
         if self.meter is not None:
             self.meter.flow_started(master, flow)
-
-
-Clocks = Mapping[str, ClockDomain]
-"""By name: each core, ``host``, ``dram``."""
-
-
-def clocks_of(scenario: Scenario) -> dict[str, ClockDomain]:
-    """The clock domains, each at its fastest."""
-    machine = scenario.machine
-    spec = machine.clocks
-    dram = table_of(scenario)
-    memory_clock = round(PS_PER_S / dram.clock)
-    units: dict[str, tuple[ClockSpec | None, int]] = dict.fromkeys(
-        machine.cores.names, (spec.cores, machine.cores.clock)
-    )
-    units |= {"host": (spec.host, machine.host.clock), "dram": (spec.dram, memory_clock)}
-    return {name: ClockDomain(name, hz, points_of(of, hz)) for name, (of, hz) in units.items()}
-
-
-def control_clocks(
-    env: simpy.Environment,
-    scenario: Scenario,
-    clocks: Clocks,
-    recorder: Recorder,
-    host: HostCluster,
-    channel: FlowChannel | BankChannel,
-    routine: Routine,
-) -> dict[str, ClockControl]:
-    """Who picks the point of each clock."""
-    spec, cores = scenario.machine.clocks, scenario.machine.cores.names
-    if _changes(scenario, "host", spec.host):
-        host.governed()
-    if isinstance(channel, FlowChannel):
-        made = clocks["dram"].hz
-        channel.governed = _changes(scenario, "dram", spec.dram)
-        clocks["dram"].on_change(lambda hz: channel.set_clock(hz / made))
-
-    def busy_core(name: str) -> float:
-        return recorder.occupied_until(name, env.now) / PS_PER_S  # type: ignore[arg-type]  # integer by construction
-
-    loads: dict[str, Callable[[], float]] = {name: partial(busy_core, name) for name in cores}
-    loads |= {"host": host.awake, "dram": channel.busy if isinstance(channel, FlowChannel) else lambda: 0.0}
-    specs = {**dict.fromkeys(cores, spec.cores), "host": spec.host, "dram": spec.dram}
-    return {name: ClockControl(env, clock, specs[name], loads[name], routine) for name, clock in clocks.items()}
-
-
-def _changes(scenario: Scenario, name: str, spec: ClockSpec | None) -> bool:
-    """Whether the clock ``name`` may ever be another than the fastest."""
-    cooling = scenario.machine.cooling
-    zones = cooling.zones.values() if cooling is not None else ()
-    return spec is not None and (
-        spec.governor != "performance" or any(name in t.devices for z in zones for t in z.trips)
-    )
 
 
 def heat_of(
@@ -164,19 +110,8 @@ def heat_stats(heat: Heat, controls: Mapping[str, ClockControl], tokens: int, lo
     )
 
 
-def heat_warnings(scenario: Scenario, stats: HeatStats | None) -> list[RunWarning]:
-    """What a user should know of clocks and heat."""
-    out: list[RunWarning] = []
-    machine = scenario.machine
-    for name, spec, hz in (
-        ("cores", machine.clocks.cores, machine.cores.clock),
-        ("host", machine.clocks.host, machine.host.clock),
-    ):
-        if spec is not None and hz > spec.points[0].clock:
-            text = f"{name} run at {hz / 1e9:g} GHz, above their highest operating point: their voltage is extrapolated"
-            out.append(RunWarning("voltage-extrapolated", text))
-    if stats is not None and stats.shutdown:
-        out.append(
-            RunWarning("thermal-shutdown", f"the run ended at {stats.elapsed / PS_PER_S:.1f} s: {stats.shutdown}")
-        )
-    return out
+def heat_warnings(stats: HeatStats | None) -> list[RunWarning]:
+    """What a user should know of a run's heat."""
+    if stats is None or not stats.shutdown:
+        return []
+    return [RunWarning("thermal-shutdown", f"the run ended at {stats.elapsed / PS_PER_S:.2f} s: {stats.shutdown}")]

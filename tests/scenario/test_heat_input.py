@@ -199,3 +199,29 @@ def test_nodes_that_differ_too_much_are_refused_with_a_place() -> None:
     scenario = Path(__file__).resolve().parents[2] / "scenarios" / "thermal_fast.yaml"
     with pytest.raises(ScenarioError, match=r"machine.cooling: a node .* warms up ten billion times as fast"):
         System.build(load_scenario(scenario, {"machine.cooling.nodes.die.capacity": "1e12 J/K"}))
+
+
+DRAM_FAST = Path(__file__).resolve().parents[2] / "scenarios" / "thermal_fast_dram.yaml"
+
+
+def test_points_that_a_unit_cannot_go_down_to_are_an_error() -> None:
+    """Transfers a second written for the command clock: none would be left, and the memory never slowed down."""
+    points = {"machine.clocks.dram.points": [{"clock": f"{ghz} GHz"} for ghz in (3.2, 2.4, 1.6)]}
+    with pytest.raises(ScenarioError, match=r"'dram' has no operating point below its clock of 1\.6 GHz") as caught:
+        System.build(load_scenario(DRAM_FAST, points))
+    assert caught.value.problems[0].place == load_scenario(DRAM_FAST).where(
+        "machine", "cooling", "zones", "soc", "trips", 0, "devices", 2
+    )
+
+
+def test_a_fixed_clock_above_the_units_is_an_error() -> None:
+    clock = {"machine.cores.clock": "900 MHz", "machine.clocks.cores": {"governor": "userspace", "fixed": "1 GHz"}}
+    with pytest.raises(ScenarioError, match=r"fixed: the unit is made for 900 MHz; name a point at or below that"):
+        System.build(load_scenario(DRAM_FAST, clock))
+
+
+def test_points_above_the_memorys_command_clock_are_told_of() -> None:
+    system = System.build(load_scenario(DRAM_FAST, {"machine.dram.preset": "LPDDR5-6400x64"}))
+    assert "the memory's command clock is 800 MHz: its points above that are left out" in [
+        w.text for w in system.warnings
+    ]
