@@ -206,15 +206,15 @@ class CallCounters(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeatSample:
-    """A row of ``thermal.csv``: degC by node, mean W since the last row by component, Hz by clock, fan level, and
-    tokens or frames so far by stream."""
+    """A row of ``thermal.csv``: degC by node, mean W since the last row by component, Hz by clock, fan level, and of
+    each stream the tokens or frames so far with the sum of their times: ITL of tokens, latencies of frames."""
 
     at: Ps
     temperatures: Mapping[str, float]
     watts: Mapping[str, float]
     clocks: Mapping[str, int]
     fan: int
-    done: Mapping[str, int]
+    done: Mapping[str, tuple[int, Ps]]
 
 
 class Observer(Protocol):

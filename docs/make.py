@@ -69,7 +69,8 @@ def reference() -> str:
     parts = [
         "# Scenario reference\n",
         "Made from the schema by `python docs/make.py`. Every quantity carries its unit (`17 GB/s`, `43 ms`, `4 MiB`); counts are bare.",
-        "Any value can be overridden from the command line by its path: `--set streams.bob.start=43ms`.\n",
+        "Any value can be overridden from the command line by its path: `--set streams.bob.start=43ms`. Files, parents and overrides are",
+        "merged key by key; a list is replaced as a whole.\n",
         *section("A scenario file", schema),
     ]
     for name, node in sorted(schema["$defs"].items()):

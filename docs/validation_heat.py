@@ -80,4 +80,4 @@ def crossed(h: HeatStats) -> str:
 def pace(h: HeatStats) -> str:
     """Of one stream at first and at last."""
     initial, sustained = h.pace()["alice"]
-    return f"{initial:.2f} then {sustained:.2f} tok/s"
+    return f"{PS_PER_S / initial:.2f} then {PS_PER_S / sustained:.2f} tok/s"

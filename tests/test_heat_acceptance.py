@@ -108,14 +108,14 @@ def test_a_small_fan_keeps_it_below_60_degrees(ran: Ran) -> None:
 def test_slower_cores_alone_cost_hardly_a_token(ran: Ran) -> None:
     """R14's visible drop is not the core clock's: decode waits for the memory."""
     before, after = _heat(ran("thermal_passive")).pace()["alice"]
-    assert after > 0.99 * before
+    assert after < before / 0.99
     assert _heat(ran("thermal_passive")).throttled["bpu0"] > 0
 
 
 def test_slower_memory_makes_the_drop_visible(ran: Ran) -> None:
     """R14: with the memory and CPU clocks among the cooling devices."""
     before, after = _heat(ran("thermal_passive_dram")).pace()["alice"]
-    assert after < 0.95 * before
+    assert after > before / 0.95
 
 
 def test_tokens_lost_are_those_that_a_run_without_throttling_brings(ran: Ran) -> None:

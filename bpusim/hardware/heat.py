@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -116,7 +117,7 @@ class PointSpec:
 
 @dataclass(frozen=True, slots=True, config=STRICT)
 class SleepSpec:
-    """An idle unit falls asleep, and the first work after that waits for it."""
+    """An idle unit falls asleep, and the first work after that waits for it. What it draws stays as it was."""
 
     after: Annotated[Duration, Field(gt=0), _about("Idle for so long, it falls asleep")]
     wake: Annotated[Duration, _about("From the first work to its start")]
@@ -248,7 +249,7 @@ class TripSpec:
 class ZoneSpec:
     """A sensor, its trips, and the governor that acts on them."""
 
-    sensor: Annotated[str, _about("Node whose temperature it reads; cores: the hottest of them")]
+    sensor: Annotated[str, _about("Node whose temperature it reads, or one core; cores: the hottest of them")]
     trips: Annotated[list[TripSpec], _about("Trips, from the lowest temperature up")]
     governor: Annotated[GovernorKind, _about("How cooling devices follow the temperature")] = "step_wise"
     polling: Annotated[Period, _about("From one look to the next")] = 10**12
@@ -260,8 +261,10 @@ class ZoneSpec:
     k_po: Annotated[Gain | None, _about("power_allocator: W/K above it; from sustainable if absent")] = None
     k_pu: Annotated[Gain | None, _about("power_allocator: W/K below it; from sustainable if absent")] = None
     k_i: Annotated[Gain | None, _about("power_allocator: W/K for each look; a tenth of k_pu if absent")] = None
-    k_d: Annotated[Gain, _about("power_allocator: W/K for the change since the last look")] = 0.0
-    cutoff: Annotated[TemperatureDifference, _about("power_allocator: k_i acts only so near to the trip")] = 0.0
+    k_d: Annotated[Gain | None, _about("power_allocator: W/K for a kelvin a second; none if absent")] = None
+    cutoff: Annotated[
+        TemperatureDifference | None, _about("power_allocator: k_i acts only so near below the trip; 0 K if absent")
+    ] = None
 
     @model_validator(mode="after")
     def _consistent(self) -> ZoneSpec:
@@ -279,13 +282,13 @@ class ZoneSpec:
             if kinds.count("passive") == 1 and self.trips[kinds.index("passive")].temp <= 0 and not gains:
                 raise ValueError("k_po and k_pu cannot follow from one trip at 0 degC or below; write them")
             if self.sustainable is None:
-                raise ValueError("power_allocator needs sustainable; write sustainable: 4 W")
+                raise ValueError("power_allocator needs sustainable: what its devices may draw, such as 3 W")
         elif self.governor == "bang_bang" and len(acting) != 1:
             raise ValueError("bang_bang switches at one trip with devices; give it one, or use step_wise")
         if self.governor != "power_allocator" and any(
-            given is not None for given in (self.sustainable, self.k_po, self.k_pu, self.k_i)
+            given is not None for given in (self.sustainable, self.k_po, self.k_pu, self.k_i, self.k_d, self.cutoff)
         ):
-            raise ValueError(f"sustainable and k_po, k_pu, k_i mean nothing to {self.governor}; remove them")
+            raise ValueError(f"sustainable, cutoff and k_po to k_d mean nothing to {self.governor}; remove them")
         return self
 
     def _ordered(self) -> None:
@@ -310,8 +313,8 @@ class CoolingSpec:
     zones: Annotated[dict[str, ZoneSpec], _about("Thermal zones by name")] = Field(default_factory=dict)
     fan: Annotated[FanSpec | None, _about("A fan; none if absent")] = None
     ambient: Annotated[Degrees, _about("Temperature of the air")] = 25.0
-    start: Annotated[dict[str, Degrees], _about("Temperatures at the start by node; ambient if absent")] = Field(
-        default_factory=dict
+    start: Annotated[dict[str, Degrees], _about("Temperatures at the start by node or core; ambient if absent")] = (
+        Field(default_factory=dict)
     )
     sample: Annotated[
         Period, _about("From a row of thermal.csv to the next; leakage follows the temperature so often")
@@ -343,16 +346,15 @@ class CoolingSpec:
             if self.fan.levels[0].resistance >= off:
                 raise ValueError(f"fan: its first level has no less resistance than its link without it, {off:g} K/W")
         self._reach_ambient()
-        for name, zone in self.zones.items():
-            if zone.sensor not in self.nodes:
-                raise ValueError(f"zone {name}: no node is named '{zone.sensor}'; name one of {', '.join(self.nodes)}")
-        self._known(self.start, "start", ambient=False)
+        self._known([zone.sensor for zone in self.zones.values()], "sensor", ambient=False, one=True)
+        self._known(self.start, "start", ambient=False, one=True)
         return self
 
-    def _known(self, names: Iterable[str], where: str, *, ambient: bool = True) -> None:
-        known = [*self.nodes, *([AMBIENT] if ambient else [])]
+    def _known(self, names: Iterable[str], where: str, *, ambient: bool = True, one: bool = False) -> None:
+        """``one``: one core's node may be meant; whether there is such a core is the scenario's to say."""
+        known = [*self.nodes, *([AMBIENT] if ambient else []), *(["bpu0"] if one and PER_CORE in self.nodes else [])]
         for name in names:
-            if name not in known:
+            if name not in known and not ("bpu0" in known and re.fullmatch(r"bpu\d+", name)):
                 raise ValueError(f"{where}: no node is named '{name}'; name one of {', '.join(known)}")
 
     def _reach_ambient(self) -> None:

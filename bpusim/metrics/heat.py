@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from bpusim.ports import HeatSample
@@ -27,16 +28,19 @@ class TripStats:
 
 @dataclass(frozen=True, slots=True)
 class HeatStats:
-    """The heat of a run. Energies are in J by component; ``tokens_lost``: how many more tokens there would have been if
-    no clock had been slow, each token's throttling taken back. ``time_constants_s``: of the heat path at the end, the
-    slowest first. ``shutdown``: why the run ended early, if it did."""
+    """The heat of a run. Energies are in J by component; ``tokens_lost``: an estimate of
+    how many more tokens there would have been if no clock had been slow, each token's throttling taken back.
+    ``time_constants_s``: of the heat path at the end, the slowest first. ``shutdown``: why the run ended early, if it
+    did."""
 
     ambient_degc: float
     peak_degc: Mapping[str, float]
+    """The highest temperature of each node at any look: a zone's poll, a sample, a change of a clock."""
     end_degc: Mapping[str, float]
     energy_j: Mapping[str, float]
     elapsed: Ps
     tokens: int
+    frames: int
     tokens_lost: float
     throttled: Mapping[str, Ps]
     trips: Sequence[TripStats]
@@ -61,22 +65,29 @@ class HeatStats:
         return max((sum(s.watts.values()) for s in self.samples), default=0.0)
 
     def pace(self) -> dict[str, tuple[float, float]]:
-        """(initial, sustained) tokens or frames a second by stream, over the first and the last tenth of samples; none
-        of fewer than twenty."""
+        """(initial, sustained) mean time in ps by stream, of decode tokens or frames that ended in the first and in the
+        last tenth of the samples; without streams that had none there, and empty for fewer than twenty samples."""
         n = len(self.samples) // 10
         if n < 2:
             return {}
-        parts = [(self.samples[0], self.samples[n]), (self.samples[-1 - n], self.samples[-1])]
-
-        def rate(name: str, a: HeatSample, b: HeatSample) -> float:
-            return (b.done[name] - a.done[name]) * PS_PER_S / (b.at - a.at)
-
-        return {name: (rate(name, *parts[0]), rate(name, *parts[1])) for name in self.samples[0].done}
+        found: dict[str, tuple[float, float]] = {}
+        for name in self.samples[0].done:
+            ends = [self.samples[k].done[name] for k in (0, n, -1 - n, -1)]
+            counts = [b[0] - a[0] for a, b in pairwise(ends)]
+            times = [b[1] - a[1] for a, b in pairwise(ends)]
+            if counts[0] and counts[2]:
+                found[name] = times[0] / counts[0], times[2] / counts[2]
+        return found
 
     @property
     def token_j(self) -> float | None:
-        """J of the whole board for each token; None if there are none."""
+        """J of the whole board, whatever else it did, for each token; None if there are none."""
         return self.energy / self.tokens if self.tokens else None
+
+    @property
+    def frame_j(self) -> float | None:
+        """The same for each frame."""
+        return self.energy / self.frames if self.frames else None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -90,10 +101,11 @@ class HeatStats:
             "peak_power_w": self.peak_w,
             "energy_j": self.energy,
             "energy_per_token_j": self.token_j,
+            "energy_per_frame_j": self.frame_j,
             "mean_power_by_component_w": {n: j / seconds if seconds else 0.0 for n, j in self.energy_j.items()},
             "throttled_s": {n: t / PS_PER_S for n, t in self.throttled.items()},
             "tokens_lost": self.tokens_lost,
-            "pace_per_s": {n: {"initial": a, "sustained": b} for n, (a, b) in self.pace().items()},
+            "pace_ms": {n: {"initial": a / 1e9, "sustained": b / 1e9} for n, (a, b) in self.pace().items()},
             "trips": [
                 {
                     "zone": t.zone,

@@ -14,8 +14,8 @@ from bpusim.units import PS_PER_S
 
 __all__ = ["heat_lines", "heat_tables", "thermal_csv"]
 
-_EVENTS = 6
-"""So many are printed; all are in summary.json."""
+_EVENTS = 3
+"""So many of the first and of the last are printed; all are in summary.json."""
 
 
 def heat_tables(heat: HeatStats) -> list[Table]:
@@ -26,7 +26,7 @@ def heat_tables(heat: HeatStats) -> list[Table]:
             watts = joules * PS_PER_S / heat.elapsed
             power.add_row(name, f"{watts:.2f}", f"{watts / heat.mean_w:.1%}")
     power.add_row("board in all", f"{heat.mean_w:.2f}", "", style="bold")
-    nodes = plain_table(f"Temperatures, air {heat.ambient_degc:g} degC", "node", "highest", "at the end")
+    nodes = plain_table(f"Temperatures, air {heat.ambient_degc:g} degC", "node", "highest seen", "at the end")
     for name, peak in heat.peak_degc.items():
         nodes.add_row(name, f"{peak:.1f}", f"{heat.end_degc[name]:.1f}")
     trips = plain_table("Trips", "zone", "type", "at degC", "first at s", "times", "crossed for s")
@@ -38,22 +38,31 @@ def heat_tables(heat: HeatStats) -> list[Table]:
 
 def heat_lines(heat: HeatStats) -> list[str]:
     """What the tables do not say: energy, throttling, events."""
-    each = f", {heat.token_j:.3g} J a token" if heat.token_j is not None else ""
+    each = "".join(
+        f", {joules:.3g} J a {what}"
+        for what, joules in (("token", heat.token_j), ("frame", heat.frame_j))
+        if joules is not None
+    )
+    if heat.tokens and heat.frames:
+        each += " (each as if the board did nothing else)"
     lines = [f"Energy {heat.energy:.4g} J{each}; the highest mean of a sample is {heat.peak_w:.2f} W"]
     if heat.time_constants_s:
         lines[0] += f"; the slowest time constant is {heat.time_constants_s[0]:.3g} s"
     slow = [f"{name} {t / PS_PER_S:.1f} s" for name, t in heat.throttled.items() if t]
     if slow:
-        lines.append(f"Slowed down by heat: {', '.join(slow)}; about {heat.tokens_lost:.4g} tokens lost to slow clocks")
-    elif heat.tokens_lost:
-        lines.append(f"About {heat.tokens_lost:.4g} tokens lost to clocks below the machine's")
-    pace = [f"{name} {first:.2f} then {last:.2f} a second" for name, (first, last) in heat.pace().items()]
+        lines.append(f"Slowed down by heat: {', '.join(slow)}")
+    if heat.tokens and (slow or heat.tokens_lost >= 0.5):
+        lost = f"about {heat.tokens_lost:.0f}" if heat.tokens_lost >= 0.5 else "less than one"
+        whose = "heat and governors" if slow else "governors"
+        lines.append(f"Tokens lost to clocks below the machine's ({whose}), an estimate: {lost} of {heat.tokens}")
+    pace = [f"{name} {first / 1e9:.2f} then {last / 1e9:.2f} ms" for name, (first, last) in heat.pace().items()]
     if pace:
-        lines.append(f"In the first and the last tenth: {', '.join(pace)}")
-    lines += [f"{at / PS_PER_S:.2f} s: {what}" for at, what in heat.events[:_EVENTS]]
-    if len(heat.events) > _EVENTS:
-        lines.append(f"... {len(heat.events) - _EVENTS} more events, in summary.json")
-    return lines
+        lines.append(f"A decode token or frame took, in the first and the last tenth: {', '.join(pace)}")
+    else:
+        lines.append("Too short to tell the sustained pace: fewer than twenty samples, or nothing ended in a tenth")
+    cut = len(heat.events) - 2 * _EVENTS
+    shown = [f"{at / PS_PER_S:.2f} s: {what}" for at, what in heat.events]
+    return lines + (shown if cut <= 0 else [*shown[:_EVENTS], f"... {cut} more, in summary.json", *shown[-_EVENTS:]])
 
 
 def thermal_csv(result: Result) -> str:
@@ -80,5 +89,7 @@ def thermal_csv(result: Result) -> str:
             )
         temperatures, watts = ([round(v, 9) for v in table.values()] for table in (s.temperatures, s.watts))
         total = round(sum(s.watts.values()), 9)
-        writer.writerow([s.at / PS_PER_S, *temperatures, *watts, total, *s.clocks.values(), s.fan, *s.done.values()])
+        writer.writerow(
+            [s.at / PS_PER_S, *temperatures, *watts, total, *s.clocks.values(), s.fan, *(n for n, _ in s.done.values())]
+        )
     return out.getvalue()

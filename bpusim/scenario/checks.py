@@ -6,6 +6,7 @@ value of the wrong type is the schema's to report and passes here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ def cross_problems(document: Document, traces: dict[str, Path]) -> Iterator[Prob
             yield from _trace_exists(document, name, traces[name])
     yield from _masters_exist(document, cores)
     yield from _devices_exist(document, cores)
+    yield from _nodes_exist(document, cores)
     yield from _memory_clock_stays(document)
     for name in _entries(document, "streams"):
         yield from _model_exists(document, name, sorted(models))
@@ -134,6 +136,21 @@ def _devices_exist(document: Document, cores: list[str]) -> Iterator[Problem]:
                 elif device in clocks and _at(document, "machine", "clocks", clocks[device]) is None:
                     do = f"add machine.clocks.{clocks[device]} with its points"
                     yield _problem(document, path, f"'{device}' has no operating points to step down to", do)
+
+
+def _nodes_exist(document: Document, cores: list[str]) -> Iterator[Problem]:
+    """Single cores that a heat path names; its other nodes are checked with it."""
+    cooling = ("machine", "cooling")
+    named: list[tuple[Any, KeyPath]] = [
+        (name, (*cooling, "start", name)) for name in _names(document, *cooling, "start")
+    ]
+    for zone in _names(document, *cooling, "zones"):
+        path: KeyPath = (*cooling, "zones", zone, "sensor")
+        named.append((_at(document, *path), path))
+    for name, path in named:
+        a_core = isinstance(name, str) and re.fullmatch(r"bpu\d+", name) is not None
+        if a_core and cores and name not in (*cores, *_names(document, *cooling, "nodes")):
+            yield _problem(document, path, f"the machine has no core '{name}'", did_you_mean(name, cores))
 
 
 def _memory_clock_stays(document: Document) -> Iterator[Problem]:

@@ -85,10 +85,16 @@ def _unknown_do(error: ErrorDetails, schema: dict[str, Any]) -> str:
     return did_you_mean(str(loc[-1]), [*known, "preset"] if loc[:-1] in _NAMED else known)
 
 
+def _numbered(key: object) -> bool:
+    return str(key).isdigit()
+
+
 def _explained(error: ErrorDetails) -> tuple[str, str]:
     """What is wrong with a value, and what to do."""
     kind, ctx = error["type"], error.get("ctx", {})
     shown = _shown(error["input"])
+    if kind in ("list_type", "tuple_type") and isinstance(error["input"], dict) and all(map(_numbered, error["input"])):
+        return "a list is replaced as a whole", "write all of it: path=[a, b]"
     if kind in _KINDS:
         noun, do = _KINDS[kind]
         return f"{shown} is not {noun}", do
@@ -105,6 +111,8 @@ def _explained(error: ErrorDetails) -> tuple[str, str]:
         return f"{shown} is not one of {', '.join(choices)}", _close(error["input"], choices)
     if kind in ("too_short", "string_too_short"):
         return "is empty", "write at least one entry" if kind == "too_short" else "write some text"
+    if kind == "too_long":
+        return f"has {ctx['actual_length']} entries", f"write {ctx['max_length']}"
     if kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):
         return f"{shown} is out of range", _bound(kind, ctx, dimension_of(error["input"]))
     return f"{shown}: {error['msg'][:1].lower()}{error['msg'][1:]}", ""

@@ -33,7 +33,7 @@ from bpusim.runtime import CoreQueue, Executor, Fifo, MemoryMap, PlacedModel, Ru
 from bpusim.scenario import ChatSpec, Scenario, load_scenario
 from bpusim.system.channels import channel_of, channel_warnings, known_error, port_of, table_of
 from bpusim.system.clocking import clock_warnings, clocks_of, control_clocks
-from bpusim.system.heating import MeteredRecorder, heat_of, heat_stats, heat_warnings
+from bpusim.system.heating import MeteredRecorder, cooling_warnings, heat_of, heat_stats, heat_warnings
 from bpusim.system.load import check_streams, load_traces, memory_of, name_warnings, place_models
 from bpusim.thermal import ClockControl, Heat
 from bpusim.units import Ps, format_quantity
@@ -142,7 +142,7 @@ class System:
         if heat is not None:
             heat.progress = system._done
         system.warnings.extend(system._idle_cores())
-        system.warnings.extend(channel_warnings(scenario) + clock_warnings(scenario))
+        system.warnings.extend(channel_warnings(scenario) + clock_warnings(scenario) + cooling_warnings(scenario))
         return system
 
     def run(self) -> Result:
@@ -164,12 +164,11 @@ class System:
             raise SimulationError(f"deadlock at {env.now / 1e9:.3f} ms: {waiting} wait, and {why}", do=do)
         return self._result()
 
-    def _done(self) -> dict[str, int]:
-        """Tokens or frames so far by stream."""
-        return {
-            name: s.record.tokens if isinstance(s, ChatStream) else len(s.record.latencies)
-            for name, s in self.streams.items()
-        }
+    def _done(self) -> dict[str, tuple[int, Ps]]:
+        """Decode tokens or frames so far by stream, and the sum of their times."""
+        records = {name: s.record for name, s in self.streams.items()}
+        times = {name: r.gaps if isinstance(r, ChatRecord) else r.latencies for name, r in records.items()}
+        return {name: (len(t), t.total) for name, t in times.items()}
 
     def _finite(self, name: str) -> bool:
         stream = self.streams[name]
@@ -221,9 +220,7 @@ class System:
         }
         heat = None
         if self.heat is not None:
-            records = [s.record for s in self.streams.values() if isinstance(s, ChatStream)]
-            tokens, lost = sum(r.tokens for r in records), sum(r.tokens_lost for r in records)
-            heat = heat_stats(self.heat, self.controls, tokens, lost)
+            heat = heat_stats(self.heat, self.controls, (s.record for s in self.streams.values()))
         self.warnings.extend(heat_warnings(heat))
         table, moved, dropped = table_of(scenario), self.channel.moved(), self.channel.dropped()
         dram = DramStats(

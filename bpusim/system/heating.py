@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from bpusim.alarm import Routine
 from bpusim.cores import HostCluster
 from bpusim.dram import FlowChannel
 from bpusim.errors import ScenarioError
-from bpusim.metrics import HeatStats, Recorder, RunWarning, TripStats
+from bpusim.metrics import ChatRecord, FrameRecord, HeatStats, Recorder, RunWarning, TripStats
 from bpusim.ports import CallCounters, Flow, Work
 from bpusim.scenario import Scenario
 from bpusim.system.channels import row_bytes
@@ -23,7 +23,7 @@ from bpusim.units import PS_PER_S, Ps
 if TYPE_CHECKING:
     from bpusim.dram.bank.channel import BankChannel
 
-__all__ = ["MeteredRecorder", "heat_of", "heat_stats", "heat_warnings"]
+__all__ = ["MeteredRecorder", "cooling_warnings", "heat_of", "heat_stats", "heat_warnings"]
 
 
 @dataclass(slots=True)
@@ -84,8 +84,12 @@ def heat_of(
         raise ScenarioError(what, place=scenario.where("machine", "cooling"), do="check its capacities") from None
 
 
-def heat_stats(heat: Heat, controls: Mapping[str, ClockControl], tokens: int, lost: float) -> HeatStats:
-    """What became of the heat up to now. ``lost``: tokens that slow clocks have cost."""
+def heat_stats(
+    heat: Heat, controls: Mapping[str, ClockControl], records: Iterable[ChatRecord | FrameRecord]
+) -> HeatStats:
+    """What became of the heat up to now, and of the ``records`` of streams with it."""
+    records = list(records)
+    chats = [r for r in records if isinstance(r, ChatRecord)]
     heat.sample()
     now: Ps = heat.env.now  # type: ignore[assignment]  # integer by construction
     names = heat.names
@@ -95,8 +99,9 @@ def heat_stats(heat: Heat, controls: Mapping[str, ClockControl], tokens: int, lo
         end_degc=dict(zip(names, heat.temperatures.tolist(), strict=True)),
         energy_j=dict(heat.energy),
         elapsed=now,
-        tokens=tokens,
-        tokens_lost=lost,
+        tokens=sum(r.tokens for r in chats),
+        frames=sum(len(r.latencies) for r in records if isinstance(r, FrameRecord)),
+        tokens_lost=sum(r.tokens_lost for r in chats),
         throttled={name: c.throttled_by(now) for name, c in controls.items()},
         trips=tuple(
             TripStats(z.name, t.spec.type, t.spec.temp, z.time_above(k, now), z.crossings[k], z.first[k])
@@ -115,3 +120,20 @@ def heat_warnings(stats: HeatStats | None) -> list[RunWarning]:
     if stats is None or not stats.shutdown:
         return []
     return [RunWarning("thermal-shutdown", f"the run ended at {stats.elapsed / PS_PER_S:.2f} s: {stats.shutdown}")]
+
+
+def cooling_warnings(scenario: Scenario) -> list[RunWarning]:
+    """Trips that air alone keeps crossed."""
+    cooling = scenario.machine.cooling
+    if cooling is None:
+        return []
+    return [
+        RunWarning(
+            "trip-below-air",
+            f"zone {name}: the trip at {t.temp:g} degC is left only {t.hyst:g} K below, and the air is at "
+            f"{cooling.ambient:g} degC: once crossed, it stays so",
+        )
+        for name, zone in cooling.zones.items()
+        for t in zone.trips
+        if t.type in ("active", "passive") and t.temp - t.hyst <= cooling.ambient
+    ]

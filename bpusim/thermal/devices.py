@@ -67,7 +67,8 @@ class ClockControl:
         self._load, self._seen = load, 0.0
         self._requests: dict[object, int] = {}
         self._picked = self._first()
-        self._point = self._picked
+        self._point = self._applied = self._picked
+        """The point that was chosen last, and the one the clock runs at: a transition lies between."""
         self._since: Ps = 0
         self._coming: object = None
         if self._point:
@@ -76,24 +77,18 @@ class ClockControl:
             self._poll(spec)
 
     @property
-    def changes(self) -> bool:
-        """Whether the clock may change while the simulation runs, cooling apart."""
-        return self._spec is not None and self._spec.governor == "simple_ondemand"
-
-    @property
     def state(self) -> int:
         """What cooling asks for: steps below the fastest point."""
         return max(self._requests.values(), default=0)
 
     def request(self, who: object, state: int) -> None:
         """``who`` asks for a state; the highest of all requests counts."""
-        self._account()
         self._requests[who] = state
         self._settle()
 
     def throttled_by(self, now: Ps) -> Ps:
         """Time so far at a slower point than the governor's, because of cooling."""
-        return self.throttled + (now - self._since if self.state > self._picked else 0)
+        return self.throttled + (now - self._since if self._applied > self._picked else 0)
 
     def _account(self) -> None:
         now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
@@ -125,6 +120,8 @@ class ClockControl:
             self._apply()
 
     def _apply(self) -> None:
+        self._account()
+        self._applied = self._point
         hz = self.clock.points[self._point].hz
         if hz != self.clock.hz:
             self.clock.set_hz(hz)

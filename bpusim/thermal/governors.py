@@ -107,7 +107,7 @@ class PowerAllocator:
         self._k_po = spec.k_po if spec.k_po is not None else sustainable / reach
         self._k_pu = spec.k_pu if spec.k_pu is not None else 2 * sustainable / reach
         self._k_i = spec.k_i if spec.k_i is not None else self._k_pu / 10
-        self._k_d, self._cutoff = spec.k_d, spec.cutoff
+        self._k_d, self._cutoff = spec.k_d or 0.0, spec.cutoff or 0.0
         self._sum, self._last = 0.0, 0.0
 
     def look(self, milli: int, interval: Ps) -> None:

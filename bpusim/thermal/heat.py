@@ -98,8 +98,8 @@ class Heat:
         self._routine = routine or Routine(env)
         self.spec = spec
         self.meter = meter
-        self.progress: Callable[[], Mapping[str, int]] = dict
-        """Tokens or frames so far by stream, for the samples."""
+        self.progress: Callable[[], Mapping[str, tuple[int, Ps]]] = dict
+        """What the samples tell of each stream."""
         self.rows: list[HeatSample] = []
         self.events: list[HeatEvent] = []
         self.shutdown = simpy.Event(env)
@@ -117,7 +117,8 @@ class Heat:
         self._node_of = np.array([at[self._heated(part)] for part in meter.parts])
         self._core_nodes = {core: at[self._heated(core)] for core in meter.names}
         self._board_node = at[self._heated("board")]
-        start = {n: t for name, t in spec.start.items() for n in self._nodes[name]}
+        general = sorted(spec.start, key="cores".__ne__)  # a single core has the last word
+        start = {n: spec.start[name] for name in general for n in self._nodes.get(name, [name])}
         self.temperatures = np.array([start.get(n, spec.ambient) for n in self.names])
         self.peak = self.temperatures.copy()
         """The highest temperature of each node seen at a look."""
@@ -130,14 +131,14 @@ class Heat:
             clock.on_change(self._other_voltage)
         self.zones = [
             Zone(
-                name, z, [at[n] for n in self._nodes[z.sensor]], [Trip(t) for t in z.trips],
+                name, z, [at[n] for n in self._nodes.get(z.sensor, [z.sensor])], [Trip(t) for t in z.trips],
                 above=[0] * len(z.trips), crossings=[0] * len(z.trips), first=[None] * len(z.trips),
             )
             for name, z in spec.zones.items()
         ]  # fmt: skip
         for zone in self.zones:
             governor = governor_of(zone.spec, zone.trips, self.devices, self._powers(zone.spec))
-            self._poll(zone, governor.look)
+            self._poll(zone, governor.look, 0)
         self._sample_later()
 
     @property
@@ -221,14 +222,12 @@ class Heat:
     def _other_voltage(self, _hz: int) -> None:
         self._standby = self.meter.standby(self._leaks_at)
 
-    def _poll(self, zone: Zone, act: Callable[[int, Ps], None]) -> None:
-        passive = any(t.crossed and t.spec.type == "passive" for t in zone.trips)
-        delay = zone.spec.passive_polling if passive else zone.spec.polling
-
+    def _poll(self, zone: Zone, act: Callable[[int, Ps], None], delay: Ps) -> None:
         def look() -> None:
             if not self.shutdown.triggered:
                 self._look(zone, act)
-                self._poll(zone, act)
+                passive = any(t.crossed and t.spec.type == "passive" for t in zone.trips)
+                self._poll(zone, act, zone.spec.passive_polling if passive else zone.spec.polling)
 
         self._routine.alarm(delay, look)
 

@@ -17,6 +17,7 @@ streams: {s: {chat: m, prompt: 1, output: 1}}
 """
 ONE = "nodes: {chip: {capacity: 1 J/K, takes: [cores, host, dram, board]}}"
 OUT = "links: [{between: [chip, ambient], resistance: 5 K/W}]"
+DRAM_FAST = Path(__file__).resolve().parents[2] / "scenarios" / "thermal_fast_dram.yaml"
 
 
 def load(folder: Path, text: str) -> MachineSpec:
@@ -83,6 +84,33 @@ def test_a_core_may_be_a_cooling_device_by_itself(tmp_path: Path) -> None:
     assert cooling.zones["z"].trips[0].devices == ["bpu1"]
 
 
+def test_one_core_may_be_read_and_may_start_warmer_than_the_others() -> None:
+    changes = {
+        "machine.cooling.zones.soc.sensor": "bpu1",
+        "machine.cooling.start": {"bpu1": "70 degC", "cores": "50 degC"},
+        "run.until": "1 ms",
+    }
+    heat = System.build(load_scenario(DRAM_FAST, changes)).heat
+    assert heat is not None
+    assert dict(zip(heat.names, heat.temperatures.tolist(), strict=True)) == {
+        "bpu0": 50.0, "bpu1": 70.0, "die": 25.0, "heatsink": 25.0, "board": 25.0,
+    }  # fmt: skip
+    assert [heat.names[k] for k in heat.zones[0].sensor] == ["bpu1"]
+
+
+def test_a_trip_that_the_air_keeps_crossed_is_told_of() -> None:
+    changes = {"machine.cooling.ambient": "70 degC", "run.until": "1 ms"}
+    warnings = System.build(load_scenario(DRAM_FAST, changes)).warnings
+    assert [w.text for w in warnings if w.code == "trip-below-air"] == [
+        "zone soc: the trip at 72 degC is left only 2 K below, and the air is at 70 degC: once crossed, it stays so"
+    ]
+
+
+def test_one_entry_of_a_list_cannot_be_overridden() -> None:
+    with pytest.raises(ScenarioError, match=r"a list is replaced as a whole; write all of it: path=\[a, b\]"):
+        load_scenario(DRAM_FAST, {"machine.cooling.zones.soc.trips.0.temp": "60 degC"})
+
+
 def test_a_clock_above_its_points_is_told_of() -> None:
     scenario = Path(__file__).resolve().parents[2] / "scenarios" / "single_1_5b.yaml"
     result = System.build(load_scenario(scenario, {"machine.cores.clock": "2 GHz", "streams.alice.output": 1})).run()
@@ -141,6 +169,14 @@ APART = "{nodes: {a: {capacity: 1 J/K, takes: [cores, host, dram, board]}, b: {c
         ("  cooling: 7", "7", "not the name of a preset or a mapping"),
         ("  cooling: {preset: bare_die, sample: 1 us}", "1 us", "'1 us' is out of range; write 1 ms or more"),
         ("  cooling: {preset: bare_die, start: {lid: 60 degC}}", "{preset", "start: no node is named 'lid'"),
+        ("  cooling: {preset: bare_die, start: {bpu7: 60 degC}}", "60 degC", "the machine has no core 'bpu7'"),
+        ("  cooling: {preset: bare_die, zones: {soc: {sensor: bpu2}}}", "bpu2", "the machine has no core 'bpu2'"),
+        (
+            zone(WARM).replace("sensor: chip", "sensor: bpu0"),
+            "{nodes",
+            "sensor: no node is named 'bpu0'; name one of chip",
+        ),
+        (zone(WARM, ", cutoff: 1 K"), "{sensor", "mean nothing to step_wise; remove them"),
         (
             "  cooling: {preset: bare_die, ambient: 1e9 degC}",
             "1e9",
@@ -199,9 +235,6 @@ def test_nodes_that_differ_too_much_are_refused_with_a_place() -> None:
     scenario = Path(__file__).resolve().parents[2] / "scenarios" / "thermal_fast.yaml"
     with pytest.raises(ScenarioError, match=r"machine.cooling: a node .* warms up ten billion times as fast"):
         System.build(load_scenario(scenario, {"machine.cooling.nodes.die.capacity": "1e12 J/K"}))
-
-
-DRAM_FAST = Path(__file__).resolve().parents[2] / "scenarios" / "thermal_fast_dram.yaml"
 
 
 def test_points_that_a_unit_cannot_go_down_to_are_an_error() -> None:

@@ -207,7 +207,7 @@ def test_each_component_pays_its_own() -> None:
 
 
 def test_a_row_tells_temperatures_mean_watts_clocks_and_the_fan() -> None:
-    board = Board(lump(zones=zone(active(20.0), governor="bang_bang", polling=500 * MS), fan=FAN), busy=("bpu0",))
+    board = Board(lump(zones=zone(active(25.3), governor="bang_bang", polling=500 * MS), fan=FAN), busy=("bpu0",))
     (row,) = board.run(S + 1).rows
     assert (row.at, row.clocks, row.fan) == (S, dict.fromkeys(("bpu0", "bpu1", "host", "dram"), GB), 2)
     expected = {"bpu0": 2.0, "bpu1": 0.0, "dram": 0.4, "host": 0.6, "leakage": 0.0, "board": 9.0, "fan": 1.0}
