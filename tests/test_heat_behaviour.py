@@ -278,3 +278,32 @@ def test_leakage_that_heats_faster_than_heat_leaves_ends_the_run() -> None:
     told = heat(run("thermal_passive", machine=machine, run__until="60 s"))
     assert told.shutdown.startswith("thermal runaway: chip is above 500 degC")
     assert told.elapsed < 60 * 10**12
+    assert 500 < max(told.peak_degc.values()) < 510
+    assert told.peak_w < 1000
+
+
+def _lost(name: str, **changes: Any) -> tuple[float, int]:
+    """(tokens lost as told, tokens that the same run brings more at full clocks)."""
+    slow, free = (run(name, **changes, **g) for g in ({"machine__clocks__dram__governor": "powersave"}, {}))
+    return heat(slow).tokens_lost, chat(free).tokens - chat(slow).tokens
+
+
+def test_a_user_who_thinks_loses_fewer_tokens() -> None:
+    told, missing = _lost(
+        "single_1_5b", machine__cooling="passive_heatsink", streams__alice__requests="forever",
+        streams__alice__think="4 s", run__until="20 min",
+    )  # fmt: skip
+    assert missing > 50
+    assert told == pytest.approx(missing, rel=0.1)
+
+
+def test_a_run_that_answers_all_requests_loses_none() -> None:
+    assert _lost("single_1_5b", machine__cooling="passive_heatsink") == (0.0, 0)
+
+
+def test_a_step_that_never_ends_is_told_of() -> None:
+    """An open-loop master takes the channel while decode is under way: no latency shows it."""
+    taken = {"rate": "30 GB/s", "written": 0, "on": "10 s", "period": "11 s"}
+    result = run("single_1_5b", machine={"preset": "bpu80", "masters": {"camera": taken}}, run__until="20 s")
+    (text,) = [w.text for w in result.warnings if w.code == "step-in-progress"]
+    assert text.startswith("alice: the decode step in progress at the end had taken 9")

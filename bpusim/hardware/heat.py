@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
@@ -221,6 +221,15 @@ class FanSpec:
         return self
 
 
+def _apart(devices: Sequence[str]) -> None:
+    """Refuses devices of which one is another, or part of it."""
+    for k, name in enumerate(devices):
+        if name in devices[:k]:
+            raise ValueError(f"devices: {name} is there twice; remove one")
+        if PER_CORE in devices and re.fullmatch(r"bpu\d+", name):
+            raise ValueError(f"devices: {name} is one of the cores already; name all cores or single ones")
+
+
 @dataclass(frozen=True, slots=True, config=STRICT)
 class TripSpec:
     """A temperature at which something is done, until it is ``hyst`` below it."""
@@ -242,6 +251,9 @@ class TripSpec:
             raise ValueError(f"a trip of type {self.type} needs devices; write devices: [cores]")
         if not acts and self.devices:
             raise ValueError(f"a trip of type {self.type} has no devices; make it passive, or remove them")
+        if self.type == "active" and self.devices != ["fan"]:
+            raise ValueError("a trip of type active switches a fan; write devices: [fan], or make it passive")
+        _apart(self.devices)
         return self
 
 
@@ -281,6 +293,7 @@ class ZoneSpec:
             gains = self.k_po is not None and self.k_pu is not None
             if kinds.count("passive") == 1 and self.trips[kinds.index("passive")].temp <= 0 and not gains:
                 raise ValueError("k_po and k_pu cannot follow from one trip at 0 degC or below; write them")
+            _apart(list(dict.fromkeys(n for t in acting for n in t.devices)))
             if self.sustainable is None:
                 raise ValueError("power_allocator needs sustainable: what its devices may draw, such as 3 W")
         elif self.governor == "bang_bang" and len(acting) != 1:

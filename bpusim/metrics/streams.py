@@ -50,12 +50,10 @@ class ChatRecord:
         done = self.ttfts.total if phase == "prefill" else self.gaps.total
         return done + (now - self.open[1] if self.open is not None and self.open[0] == phase else 0)
 
-    @property
-    def tokens_lost(self) -> float:
-        """How many more tokens the time spent on them would have brought without ``throttling``."""
-        spent = self.ttfts.total + self.gaps.total
+    def tokens_lost(self, lived: Ps) -> float:
+        """How many more tokens ``lived``, the time since its start, would have brought without ``throttling``."""
         slow = self.first.spent["throttling"] + self.decode.spent["throttling"]
-        return self.tokens * slow / (spent - slow) if spent > slow else 0.0
+        return self.tokens * slow / (lived - slow) if lived > slow else 0.0
 
     @property
     def decode_tokens(self) -> int:

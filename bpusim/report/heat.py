@@ -44,7 +44,7 @@ def heat_lines(heat: HeatStats) -> list[str]:
         if joules is not None
     )
     if heat.tokens and heat.frames:
-        each += " (each as if the board did nothing else)"
+        each += " (each charged with all that the board did)"
     lines = [f"Energy {heat.energy:.4g} J{each}; the highest mean of a sample is {heat.peak_w:.2f} W"]
     if heat.time_constants_s:
         lines[0] += f"; the slowest time constant is {heat.time_constants_s[0]:.3g} s"
@@ -52,9 +52,9 @@ def heat_lines(heat: HeatStats) -> list[str]:
     if slow:
         lines.append(f"Slowed down by heat: {', '.join(slow)}")
     if heat.tokens and (slow or heat.tokens_lost >= 0.5):
-        lost = f"about {heat.tokens_lost:.0f}" if heat.tokens_lost >= 0.5 else "less than one"
+        lost = f"about {heat.tokens_lost:.0f} more than the {heat.tokens}" if heat.tokens_lost >= 0.5 else "none"
         whose = "heat and governors" if slow else "governors"
-        lines.append(f"Tokens lost to clocks below the machine's ({whose}), an estimate: {lost} of {heat.tokens}")
+        lines.append(f"Tokens lost to clocks below the machine's ({whose}), an estimate: {lost}")
     pace = [f"{name} {first / 1e9:.2f} then {last / 1e9:.2f} ms" for name, (first, last) in heat.pace().items()]
     if pace:
         lines.append(f"A decode token or frame took, in the first and the last tenth: {', '.join(pace)}")
@@ -72,24 +72,14 @@ def thermal_csv(result: Result) -> str:
     """
     if result.heat is None:
         raise BpusimError("this run has no heat path", do="give the machine cooling: passive_heatsink")
-    out = io.StringIO()
+    heat, out = result.heat, io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    for k, s in enumerate(result.heat.samples):
-        if not k:
-            writer.writerow(
-                [
-                    "time_s",
-                    *(f"{n}_degc" for n in s.temperatures),
-                    *(f"{n}_w" for n in s.watts),
-                    "total_w",
-                    *(f"{n}_hz" for n in s.clocks),
-                    "fan_level",
-                    *(f"{n}_done" for n in s.done),
-                ]
-            )
+    columns = {"degc": heat.peak_degc, "w": heat.energy_j, "hz": heat.throttled, "done": result.streams}
+    named = {unit: [f"{n}_{unit}" for n in names] for unit, names in columns.items()}
+    writer.writerow(["time_s", *named["degc"], *named["w"], "total_w", *named["hz"], "fan_level", *named["done"]])
+    for s in heat.samples:
         temperatures, watts = ([round(v, 9) for v in table.values()] for table in (s.temperatures, s.watts))
         total = round(sum(s.watts.values()), 9)
-        writer.writerow(
-            [s.at / PS_PER_S, *temperatures, *watts, total, *s.clocks.values(), s.fan, *(n for n, _ in s.done.values())]
-        )
+        done = (n for n, _ in s.done.values())
+        writer.writerow([s.at / PS_PER_S, *temperatures, *watts, total, *s.clocks.values(), s.fan, *done])
     return out.getvalue()

@@ -36,13 +36,17 @@ from bpusim.system.clocking import clock_warnings, clocks_of, control_clocks
 from bpusim.system.heating import MeteredRecorder, cooling_warnings, heat_of, heat_stats, heat_warnings
 from bpusim.system.load import check_streams, load_traces, memory_of, name_warnings, place_models
 from bpusim.thermal import ClockControl, Heat
-from bpusim.units import Ps, format_quantity
+from bpusim.units import PS_PER_S, Ps, format_quantity
 from bpusim.workload import ChatStream, FrameStream
 
 if TYPE_CHECKING:
     from bpusim.dram.bank.channel import BankChannel
 
 __all__ = ["System", "simulate"]
+
+
+_STUCK = 10
+"""A step that takes so many times the mean is worth a warning."""
 
 
 class CountingEnvironment(simpy.Environment):
@@ -170,6 +174,21 @@ class System:
         times = {name: r.gaps if isinstance(r, ChatRecord) else r.latencies for name, r in records.items()}
         return {name: (len(t), t.total) for name, t in times.items()}
 
+    def _stuck(self, now: Ps) -> list[RunWarning]:
+        """Streams whose step in progress takes many times as long as those before: it is in none of their figures."""
+        out = []
+        for name, s in self.streams.items():
+            if isinstance(s, ChatStream) and s.record.open is not None:
+                phase, since = s.record.open
+                done = s.record.gaps if phase == "decode" else s.record.ttfts
+                if len(done) and (now - since) * len(done) > _STUCK * done.total:
+                    text = (
+                        f"{name}: the {phase} step in progress at the end had taken {(now - since) / PS_PER_S:.3g} s, "
+                    )
+                    mean = f"those before it {done.total / len(done) / 1e9:.3g} ms on average; latencies leave it out"
+                    out.append(RunWarning("step-in-progress", text + mean))
+        return out
+
     def _finite(self, name: str) -> bool:
         stream = self.streams[name]
         return (stream.requests if isinstance(stream, ChatStream) else stream.count) is not None
@@ -220,8 +239,9 @@ class System:
         }
         heat = None
         if self.heat is not None:
-            heat = heat_stats(self.heat, self.controls, (s.record for s in self.streams.values()))
+            heat = heat_stats(self.heat, self.controls, self.streams.values())
         self.warnings.extend(heat_warnings(heat))
+        self.warnings.extend(self._stuck(elapsed))
         table, moved, dropped = table_of(scenario), self.channel.moved(), self.channel.dropped()
         dram = DramStats(
             machine.dram.preset,

@@ -12,13 +12,15 @@ from bpusim.alarm import Routine
 from bpusim.cores import HostCluster
 from bpusim.dram import FlowChannel
 from bpusim.errors import ScenarioError
-from bpusim.metrics import ChatRecord, FrameRecord, HeatStats, Recorder, RunWarning, TripStats
+from bpusim.hardware.heat import CoolingSpec
+from bpusim.metrics import HeatStats, Recorder, RunWarning, TripStats
 from bpusim.ports import CallCounters, Flow, Work
 from bpusim.scenario import Scenario
 from bpusim.system.channels import row_bytes
 from bpusim.system.clocking import Clocks
 from bpusim.thermal import ClockControl, Heat, Meter
 from bpusim.units import PS_PER_S, Ps
+from bpusim.workload import ChatStream, FrameStream
 
 if TYPE_CHECKING:
     from bpusim.dram.bank.channel import BankChannel
@@ -85,11 +87,11 @@ def heat_of(
 
 
 def heat_stats(
-    heat: Heat, controls: Mapping[str, ClockControl], records: Iterable[ChatRecord | FrameRecord]
+    heat: Heat, controls: Mapping[str, ClockControl], streams: Iterable[ChatStream | FrameStream]
 ) -> HeatStats:
-    """What became of the heat up to now, and of the ``records`` of streams with it."""
-    records = list(records)
-    chats = [r for r in records if isinstance(r, ChatRecord)]
+    """What became of the heat up to now, and of the ``streams`` with it."""
+    streams = list(streams)
+    chats = [s for s in streams if isinstance(s, ChatStream)]
     heat.sample()
     now: Ps = heat.env.now  # type: ignore[assignment]  # integer by construction
     names = heat.names
@@ -99,9 +101,9 @@ def heat_stats(
         end_degc=dict(zip(names, heat.temperatures.tolist(), strict=True)),
         energy_j=dict(heat.energy),
         elapsed=now,
-        tokens=sum(r.tokens for r in chats),
-        frames=sum(len(r.latencies) for r in records if isinstance(r, FrameRecord)),
-        tokens_lost=sum(r.tokens_lost for r in chats),
+        tokens=sum(s.record.tokens for s in chats),
+        frames=sum(len(s.record.latencies) for s in streams if isinstance(s, FrameStream)),
+        tokens_lost=sum(s.record.tokens_lost(now - s.start) for s in chats if not s.over),
         throttled={name: c.throttled_by(now) for name, c in controls.items()},
         trips=tuple(
             TripStats(z.name, t.spec.type, t.spec.temp, z.time_above(k, now), z.crossings[k], z.first[k])
@@ -123,10 +125,19 @@ def heat_warnings(stats: HeatStats | None) -> list[RunWarning]:
 
 
 def cooling_warnings(scenario: Scenario) -> list[RunWarning]:
-    """Trips that air alone keeps crossed."""
+    """Trips that air alone keeps crossed, and a fan that nothing turns on."""
     cooling = scenario.machine.cooling
     if cooling is None:
         return []
+    used = {name for zone in cooling.zones.values() for t in zone.trips for name in t.devices}
+    idle = [RunWarning("idle-fan", "no trip has the fan among its devices: it never turns")]
+    return [
+        *(idle if cooling.fan is not None and "fan" not in used else []),
+        *_below_air(cooling),
+    ]
+
+
+def _below_air(cooling: CoolingSpec) -> list[RunWarning]:
     return [
         RunWarning(
             "trip-below-air",

@@ -67,8 +67,10 @@ class ClockControl:
         self._load, self._seen = load, 0.0
         self._requests: dict[object, int] = {}
         self._picked = self._first()
-        self._point = self._applied = self._picked
-        """The point that was chosen last, and the one the clock runs at: a transition lies between."""
+        self._point = self._picked
+        """The point that was chosen last: the clock may be a transition behind."""
+        self._slowed = False
+        """Whether the clock runs at a point that cooling asked for."""
         self._since: Ps = 0
         self._coming: object = None
         if self._point:
@@ -88,12 +90,14 @@ class ClockControl:
 
     def throttled_by(self, now: Ps) -> Ps:
         """Time so far at a slower point than the governor's, because of cooling."""
-        return self.throttled + (now - self._since if self._applied > self._picked else 0)
+        return self.throttled + (now - self._since if self._slowed else 0)
 
-    def _account(self) -> None:
+    def _note(self) -> None:
+        """From now on it is cooling that slows the clock, or not."""
         now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
         self.throttled = self.throttled_by(now)
         self._since = now
+        self._slowed = self._point > self._picked
 
     def _first(self) -> int:
         spec, last = self._spec, self.max_state
@@ -107,6 +111,8 @@ class ClockControl:
         """Go to the point that is asked for now, a transition later."""
         wanted = max(self._picked, self.state)
         if wanted == self._point:
+            if self.clock.hz == self.clock.points[wanted].hz:
+                self._note()
             return
         self._point = wanted
         delay = self._spec.transition if self._spec is not None else 0
@@ -120,8 +126,7 @@ class ClockControl:
             self._apply()
 
     def _apply(self) -> None:
-        self._account()
-        self._applied = self._point
+        self._note()
         hz = self.clock.points[self._point].hz
         if hz != self.clock.hz:
             self.clock.set_hz(hz)
@@ -134,7 +139,6 @@ class ClockControl:
         total = self._load()
         busy, self._seen = (total - self._seen) / (spec.polling / PS_PER_S), total
         points, now = self.clock.points, self.clock
-        self._account()
         if busy * 100 > spec.up:
             self._picked = 0
         elif busy * 100 <= spec.up - spec.down:

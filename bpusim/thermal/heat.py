@@ -1,8 +1,9 @@
 """The loop of heat: activity to power, power to temperature, temperature to clocks and fan.
 
 Temperatures are worked out when somebody looks (a zone's poll, a sample, a change of a clock) from all that happened
-since. Leakage is taken at the temperature of the last sample: between two samples all power is constant but for what
-activity changes, so temperatures are exact, and do not depend on how often zones are polled.
+since. Leakage follows the temperature in steps of its own, small against the heat path's time constants and against
+what doubles it: between two of them all power is constant but for what activity changes, so temperatures are exact,
+and do not depend on how often zones are polled or rows are written.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ __all__ = ["Heat", "HeatEvent", "Zone", "nodes_of"]
 
 _BURNT = 500.0
 """degC that no board survives: solder melts at 220, and nothing here is modelled beyond."""
+_STEP: Ps = PS_PER_S
+_STEPS = 500
+_WARMER = 2.0
+"""Leakage is brought up to date once a second, or so many times in the slowest time constant, or whenever a core
+is so many kelvin warmer or colder, whichever is soonest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,9 @@ class Heat:
             governor = governor_of(zone.spec, zone.trips, self.devices, self._powers(zone.spec))
             self._poll(zone, governor.look, 0)
         self._sample_later()
+        self._step = min(_STEP, round(self.time_constants[0] * PS_PER_S / _STEPS)) or 1
+        if meter.spec.cores.leakage:
+            self._leak_later(self._step)
 
     @property
     def _network(self) -> Network:
@@ -204,7 +213,7 @@ class Heat:
         self._sample_later()
 
     def sample(self) -> None:
-        """A row of ``thermal.csv``; from here on leakage goes by the present temperature."""
+        """A row of ``thermal.csv``."""
         self.look()
         now, (since, before) = self._at, self._sampled
         if now == since:
@@ -215,9 +224,18 @@ class Heat:
         temperatures = dict(zip(self.names, self.temperatures.tolist(), strict=True))
         self.rows.append(HeatSample(now, temperatures, watts, clocks, self._level, self.progress()))
         self._sampled = now, dict(self.energy)
+
+    def _leak_later(self, step: Ps) -> None:
+        self._routine.alarm(step, lambda: self._leak(step))
+
+    def _leak(self, step: Ps) -> None:
+        """Leakage goes by the present temperature from here on."""
+        self.look()
         if not self.shutdown.triggered:
-            self._leaks_at = self._of_cores()
+            before, self._leaks_at = self._leaks_at, self._of_cores()
             self._standby = self.meter.standby(self._leaks_at)
+            fastest = max(abs(now - then) for now, then in zip(self._leaks_at.values(), before.values(), strict=True))
+            self._leak_later(min(self._step, max(round(step * _WARMER / fastest), 1)) if fastest else self._step)
 
     def _other_voltage(self, _hz: int) -> None:
         self._standby = self.meter.standby(self._leaks_at)

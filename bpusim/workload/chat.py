@@ -36,6 +36,11 @@ class ChatStream:
         vocab = self.model.trace.header.vocab
         self._logits = HostTraffic("io:logits", {("io", False): vocab * _LOGIT_BYTES})
 
+    @property
+    def over(self) -> bool:
+        """Whether all its requests are answered."""
+        return self.record.requests == self.requests
+
     def run(self, executor: Executor) -> Generator[simpy.Event, Any, None]:
         """The user's life, as a SimPy process."""
         session = Session(self.name)

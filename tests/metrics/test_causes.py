@@ -111,7 +111,7 @@ def test_a_cause_of_no_time_has_no_share(totals: dict[str, int], count: int) -> 
 
 def test_the_first_causes_are_those_of_a_call() -> None:
     """A core's result and a ledger do not know each other: their order is what joins them."""
-    assert CAUSES[:7] == CallResult._fields[2:]
+    assert CAUSES[:7] == CallResult._fields[2:9]
     ledger = Ledger()
     ledger.add_call(
         CallResult(0, 28, compute=1, dram=2, scratchpad=3, contention=4, throttling=5, wakeup=6, dispatch=7).causes

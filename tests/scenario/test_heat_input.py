@@ -106,6 +106,13 @@ def test_a_trip_that_the_air_keeps_crossed_is_told_of() -> None:
     ]
 
 
+def test_a_fan_that_nothing_turns_on_is_told_of() -> None:
+    fan = Path(__file__).resolve().parents[2] / "scenarios" / "thermal_fan.yaml"
+    trips = [{"temp": "70 degC", "type": "passive", "devices": ["cores"]}]
+    for changes, codes in [({}, []), ({"machine.cooling.zones.soc.trips": trips}, ["idle-fan"])]:
+        assert [w.code for w in System.build(load_scenario(fan, changes)).warnings if "fan" in w.code] == codes
+
+
 def test_one_entry_of_a_list_cannot_be_overridden() -> None:
     with pytest.raises(ScenarioError, match=r"a list is replaced as a whole; write all of it: path=\[a, b\]"):
         load_scenario(DRAM_FAST, {"machine.cooling.zones.soc.trips.0.temp": "60 degC"})
@@ -122,6 +129,7 @@ def test_a_clock_above_its_points_is_told_of() -> None:
 # What a bad file is told
 
 
+DEALT = ", governor: power_allocator, sustainable: 4 W"
 WARM = "{temp: 70 degC, hyst: 2 K, type: passive, devices: [cores]}"
 
 
@@ -159,6 +167,14 @@ APART = "{nodes: {a: {capacity: 1 J/K, takes: [cores, host, dram, board]}, b: {c
         ),
         (zone("{temp: 70 degC, type: passive}"), "{temp", "a trip of type passive needs devices"),
         (zone(WARM, ", governor: power_allocator"), "{sensor", "power_allocator needs sustainable"),
+        (zone("{temp: 70 degC, type: active, devices: [cores]}"), "{temp", "a trip of type active switches a fan"),
+        (zone("{temp: 70 degC, type: passive, devices: [cores, bpu1]}"), "{temp", "bpu1 is one of the cores already"),
+        (zone("{temp: 70 degC, type: passive, devices: [host, host]}"), "{temp", "host is there twice; remove one"),
+        (
+            zone(f"{WARM.replace('[cores]', '[bpu0]')}, {WARM.replace('70', '80')}", DEALT),
+            "{sensor",
+            "bpu0 is one of the cores already",
+        ),
         (zone(WARM, ", sustainable: 4 W"), "{sensor", "mean nothing to step_wise; remove them"),
         (
             zone(f"{WARM}, {WARM.replace('70', '80')}", ", governor: bang_bang"),

@@ -212,6 +212,16 @@ def test_a_governor_that_picked_as_slow_a_point_is_not_throttled(env: simpy.Envi
     assert device.throttled_by(1000) == 0
 
 
+def test_a_governor_on_its_way_up_is_not_slowed_by_heat(env: simpy.Environment) -> None:
+    """A transition of 50 us lies between its choice and the clock."""
+    device = control(env, load=iter([0.05, 0.1]).__next__, governor="simple_ondemand", transition=50 * US)
+    env.run(until=50 * MS + 1)
+    assert mhz(device) == 400
+    env.run(until=60 * MS)
+    assert mhz(device) == 1000
+    assert device.throttled_by(60 * MS) == 0
+
+
 def test_a_group_asks_each_of_its_members_as_far_as_it_goes(env: simpy.Environment) -> None:
     long, short = control(env), control(env, (1000, 500))
     group = Group("cores", [long, short])

@@ -232,7 +232,7 @@ def test_a_row_of_no_time_is_left_out() -> None:
 
 @pytest.mark.parametrize("polling", [500 * MS, 35 * MS, 30 * S])
 def test_temperatures_do_not_depend_on_how_often_somebody_looks(polling: int) -> None:
-    """Nobody acts on them; leakage is by the samples, which come alike."""
+    """Nobody acts on them; leakage has steps of its own."""
 
     def rows(polling: int) -> Any:
         board = Board(chain(zones=zone(HOT, polling=polling), sample=2 * S), leaks=0.5, busy=("bpu1",))
@@ -241,20 +241,54 @@ def test_temperatures_do_not_depend_on_how_often_somebody_looks(polling: int) ->
     assert np.abs(np.array(rows(polling)) - np.array(rows(S))).max() < 1e-6
 
 
-def test_leakage_is_that_of_the_temperature_at_the_last_sample() -> None:
-    board = Board(lump(sample=10 * S, start={"die": 65.0}), leaks=0.5)
-    heat = board.run(10 * S)
-    assert heat.energy["leakage"] == pytest.approx(2 * 1.0 * 10, rel=1e-12)  # twice 0.5 W at 25 + 40 degC, two cores
-    sampled = degc(board.run(10 * S + 1))["die"]
-    board.run(20 * S)
-    assert heat.energy["leakage"] == pytest.approx(20 + 20 * leakage(0.5, 40.0, sampled), rel=1e-9)
+def _leaking(leaks: float, start: float, *, seconds: float = 60, until: float = 1e9) -> tuple[float, float, float]:
+    """(s, degC, J leaked) of the lump at 10 W and two cores whose leakage doubles every 40 K: Runge-Kutta, steps of
+    a millisecond."""
+    t, joules, h = start, 0.0, 1e-3
+
+    def slope(t: float) -> float:
+        return (10 + 2 * leakage(leaks, 40.0, t) - (t - 25) / 5) / 10
+
+    for k in range(round(seconds / h)):
+        if t > until:
+            return k * h, t, joules
+        a = slope(t)
+        b = slope(t + a * h / 2)
+        c = slope(t + b * h / 2)
+        joules += 2 * leakage(leaks, 40.0, t + a * h / 2) * h
+        t += (a + 2 * b + 2 * c + slope(t + c * h)) * h / 6
+    return seconds, t, joules
+
+
+@pytest.mark.parametrize("sample", [10 * MS, S, 30 * S])
+def test_leakage_follows_the_temperature_however_seldom_rows_are_written(sample: int) -> None:
+    """Twice 0.5 W at 25 degC, and twice that 40 K above."""
+    heat = Board(lump(sample=sample, start={"die": 65.0}), leaks=0.5).run(30 * S)
+    _, t, joules = _leaking(0.5, 65.0, seconds=30)
+    assert degc(heat)["die"] == pytest.approx(t, abs=0.01)
+    assert heat.energy["leakage"] == pytest.approx(joules, rel=1e-3)
+
+
+def test_runaway_ends_where_it_is_found() -> None:
+    """Leakage doubles by the second near the end: nothing is booked beyond."""
+    board = Board(lump(sample=30 * S, start={"die": 200.0}), leaks=2.0)
+    heat = board.heat
+    board.env.timeout(60 * S)
+    board.env.run(until=heat.shutdown)
+    assert 500 < heat.peak[0] < 510
+    seconds, _, joules = _leaking(2.0, 200.0, until=500.0)
+    assert board.env.now / S == pytest.approx(seconds, rel=0.02)  # leakage lags by up to 2 K, 3.5 %
+    assert heat.energy["leakage"] == pytest.approx(joules, rel=0.02)
 
 
 def test_a_lower_voltage_leaks_less_at_once() -> None:
-    board = Board(lump(sample=100 * S, start={"die": 65.0}), leaks=0.5)
-    board.run(10 * S)
+    """Half the voltage, half the leakage of one core of two."""
+    board = Board(lump(start={"die": 65.0}), leaks=0.5)
+    before = board.run(10 * S).meter.standby(board.heat._leaks_at)
     board.clocks["bpu0"].set_hz(GB // 2)
-    assert board.run(20 * S).energy["leakage"] == pytest.approx(20 + 10 + 5, rel=1e-9)
+    energy = board.heat.energy["leakage"]
+    after = board.run(10 * S + MS).energy["leakage"] - energy
+    assert after == pytest.approx((before["bpu0"] / 2 + before["bpu1"]) * 1e-3, rel=1e-3)  # a little colder
 
 
 def test_a_change_of_clock_is_preceded_by_a_look() -> None:
