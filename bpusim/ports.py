@@ -152,6 +152,11 @@ class Port(Protocol):
         """From a request on an idle channel to its data."""
         ...
 
+    @property
+    def cuts(self) -> bool:
+        """Whether its flows can be cut short."""
+        ...
+
     def on_change(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` before ``rate_max`` changes take effect."""
         ...

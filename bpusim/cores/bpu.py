@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import simpy
 
 from bpusim.alarm import alarm
 from bpusim.cores.ladder import CallResult, Epoch, Ladder, Setting
+from bpusim.cores.pieces import pieces
 from bpusim.cores.plan import Plan, PlanBook, Timing
 from bpusim.cores.run import CallRun, PlannedRun, TiledRun
 from bpusim.cores.tiles import Alone, CallTimes
 from bpusim.errors import SimulationError
 from bpusim.hardware import CoreSpec
 from bpusim.ports import CallCounters, Clock, Flow, Observer, Port, TransferList
-from bpusim.trace import CallProgram
+from bpusim.trace import CallPart, CallProgram, moved_until, part_of
 from bpusim.units import PS_PER_S, Ps
 
 __all__ = ["BpuCore", "CallResult", "Merge", "Sleep"]
@@ -25,6 +27,16 @@ Merge = Literal["off", "exact", "on"]
 Sleep = tuple[Ps, Ps]
 _KEPT = 128
 """Calls whose item times are kept, and calls known to have no plan: a prefill with CPU ops has dozens."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Somebody waits for an item, the last of a piece, to be computed."""
+
+    item: int
+    then: Callable[[], None]
+    timer: object = None
+    over: bool = False
 
 
 class BpuCore:
@@ -70,6 +82,10 @@ class BpuCore:
         self._wakeup: Ps = 0
         self._setting = self._set()
         self._since: Ps = 0
+        self._watch: _Watch | None = None
+        self._left: CallPart | None = None
+        self._dropped = (0, 0)
+        self._pieces: OrderedDict[tuple[int, Ps], tuple[CallProgram, list[int]]] = OrderedDict()
         self._epochs: list[Epoch] = []
         """Parts of the present call at other settings, before ``_since``."""
         self._ladder = Ladder(self._setting, self._book if merge != "off" else None)
@@ -80,18 +96,25 @@ class BpuCore:
         port.on_change(self._retime)
 
     @property
+    def now(self) -> Ps:
+        """Simulated time."""
+        return self.env.now  # type: ignore[return-value]  # integer by construction
+
+    @property
     def busy(self) -> bool:
         """Whether a call is in progress."""
         return self._run is not None
 
-    def run(self, call: CallProgram, label: str, then: Callable[[CallResult], None]) -> None:
-        """Begin ``call`` now; ``then`` is told its :class:`CallResult` when it is over."""
+    def run(self, call: CallProgram, label: str, then: Callable[[CallResult], None], bound: Ps | None = None) -> None:
+        """Begin ``call`` now; ``then`` is told its :class:`CallResult` when it is over. ``bound``: of its pieces, for a
+        port whose flows cannot be cut: each goes as a flow of its own."""
         if self._run is not None:
             raise SimulationError(f"{self.name} was given '{label}' while it runs '{self._label}'")
         self._call, self._label, self._then = call, label, then
-        self._start = self._since = now = self._now()
-        plan = self._plan(call)
-        self._run = PlannedRun(self, call, plan) if plan is not None else TiledRun(self, call, self.times(call))
+        self._start = self._since = now = self.now
+        fences = self.pieces(call, bound) if bound is not None and not self.port.cuts else ()
+        plan = self._plan(call) if not fences else None
+        self._run = PlannedRun(self, call, plan) if plan is not None else TiledRun(self, call, self.times(call), fences)
         self.observer.call_started(self.name, label, now, call)
         latency = self.port.latency if call.bytes else 0  # of the first line
         if self._sleep is not None:
@@ -99,6 +122,70 @@ class BpuCore:
             latency += self._wakeup
         self._first_byte = now + latency
         self._wait(latency)
+
+    def at_boundary(self, bound: Ps, then: Callable[[], None]) -> bool:
+        """Call ``then()`` at the end of the piece under way, the call being cut into pieces of ``bound``; False if that
+        is the call's own end. Whoever is called may ``leave``, or ask for the next boundary."""
+        run, now = self._run, self.now
+        assert run is not None
+        if not isinstance(run, TiledRun):
+            run = self._run = run.tiled(self.times(self._call))
+        last = self._watch.item if self._watch is not None and self._watch.over else -1
+        item = run.boundary(now, self.pieces(self._call, bound), last)
+        if item is None:
+            return False
+        self._watch = _Watch(item, then)
+        self._look_out(run)
+        return True
+
+    def pieces(self, call: CallProgram, bound: Ps) -> list[int]:
+        """The last item of each piece of ``call`` but its last one."""
+        whole, start = (call.whole, call.start) if isinstance(call, CallPart) else (call, 0)
+        key = id(whole), bound
+        kept = self._pieces.get(key)
+        if kept is None or kept[0] is not whole:
+            timing, rate, _ = self._ladder.best
+            times = CallTimes.of(whole.items, timing.hz, timing.scratchpad, timing.op_overhead, timing.layer_sync)
+            computed = Alone(times, rate).computed()
+            kept = self._pieces[key] = whole, pieces(computed, times.is_write, bound)
+            if len(self._pieces) > _KEPT:
+                self._pieces.popitem(last=False)
+        return [item - start for item in kept[1] if item >= start]
+
+    def left(self, call: CallProgram) -> Ps:
+        """How long the rest of ``call``, which is under way, takes with the channel to itself, as far as it is known to
+        be computed."""
+        watch = self._watch
+        done = watch.item + 1 if watch is not None and watch.over else 0
+        return self.estimate(part_of(call, done, len(call.items.bytes)) if done else call)
+
+    def leave(self) -> CallProgram:
+        """At a boundary: the call ends here, and its ``then`` is told so; returns what is left of it."""
+        watch, call = self._watch, self._call
+        assert watch is not None
+        assert isinstance(self._run, TiledRun)
+        done = watch.item + 1
+        rest = part_of(call, done, len(call.items.bytes))
+        self._left = part_of(call, 0, done)
+        self._timer = None
+        self._dropped = self._run.drop(self.now)
+        if self.flow is None:
+            self._end_part()
+        return rest
+
+    def _look_out(self, run: TiledRun) -> None:
+        """Wait until the item that is watched is computed, as soon as it is known when that is."""
+        watch = self._watch
+        if watch is not None and not watch.over:
+            when = run.when(watch.item)
+            if when is not None:
+                watch.timer = alarm(self.env, when - self.now, self._boundary)
+
+    def _boundary(self, timer: object) -> None:
+        watch = self._watch
+        if watch is not None and timer is watch.timer:
+            watch.over = True
+            watch.then()
 
     def fetch(self, parts: TransferList, pace: float | None = None) -> None:
         """Start the next flow of the call in progress."""
@@ -155,7 +242,7 @@ class BpuCore:
 
     def _retime(self) -> None:
         """The clock or the port's highest rate is another from now on."""
-        run, flow, now = self._run, self.flow, self._now()
+        run, flow, now = self._run, self.flow, self.now
         before = None
         if run is not None:
             before = self._prepared(self._call)[1]
@@ -166,13 +253,12 @@ class BpuCore:
         self._times.clear()
         self._find = self._book.of(setting.timing)
         self._stalling.clear()
-        if run is not None and before is not None:
-            self._run = run.retimed(now, before, self.times(self._call))
+        if run is not None and before is not None and self._left is None:
+            self._run = run = run.retimed(now, before, self.times(self._call))
+            if isinstance(run, TiledRun):
+                self._look_out(run)
             if flow is None:
                 self._wait(max(self._first_byte - now, 0))
-
-    def _now(self) -> Ps:
-        return self.env.now  # type: ignore[return-value]  # integer by construction
 
     def _wait(self, duration: Ps) -> None:
         self._timer = alarm(self.env, duration, self._go)
@@ -186,30 +272,44 @@ class BpuCore:
         self.flow = None
         run = self._run
         assert run is not None
+        if self._left is not None:
+            self._end_part()
+            return
         run.arrived(flow)
+        if self._watch is not None and isinstance(run, TiledRun):
+            self._look_out(run)
         self._next(run)
 
     def _rising(self) -> None:
         if self._run is not None:
-            self._run.caught_up(self._now())
+            self._run.caught_up(self.now)
 
     def _next(self, run: CallRun) -> None:
-        now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
+        now: Ps = self.env.now  # type: ignore[assignment]
         wait = run.go(now)
         if wait is None:
-            self._end(run, now)
+            self._end(run, now, self._call, self._call.moves)
         elif wait:
             self._timer = alarm(self.env, wait, self._go)
 
-    def _end(self, run: CallRun, now: Ps) -> None:
-        self._run = None
-        call, observer, epochs = self._call, self.observer, self._epochs
+    def _end_part(self) -> None:
+        """The call ends at a boundary. What was fetched for the next piece has been moved, and is moved again."""
+        call, part, run = self._call, self._left, self._run
+        assert part is not None
+        assert isinstance(run, TiledRun)
+        lost = moved_until(call, *self._dropped) - moved_until(call, part.stop - part.start)
+        run = run.ended_behind(part, self.times(part))
+        self._end(run, self.now, part, (lost + part.moves).tolist())
+
+    def _end(self, run: CallRun, now: Ps, call: CallProgram, moves: Sequence[int]) -> None:
+        self._run = self._watch = self._left = None
+        observer, epochs = self.observer, self._epochs
         epochs.append(Epoch(now - self._since, self._setting))
         busy = self.clock.cycles_to_ps(call.mac_cycles) if len(epochs) == 1 else _mean_ps(call.mac_cycles, epochs)
-        counters = CallCounters(busy, call.macs, call.issued, len(call.ops), call.moves)
+        counters = CallCounters(busy, call.macs, call.issued, len(call.ops), moves)
         observer.call_ended(self.name, self._label, now, counters)
         if observer.wants_ops:
-            ends = run.computed()[call.layout.tiling(call.fields).last]
+            ends = run.computed()[call.lasts]
             observer.ops_ended(self.name, self._label, self._start, ends.tolist())
         result = self._ladder.explain(call, self._start, now, self._wakeup, run, epochs)
         self._epochs, self._idle_since = [], now

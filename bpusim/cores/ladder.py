@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from operator import add
 from typing import NamedTuple
 
 from bpusim.cores.plan import PlanBook, Timing
@@ -24,8 +25,8 @@ _KEPT = 128
 
 
 class CallResult(NamedTuple):
-    """When a call ran and why it took that long. The causes sum to ``end - start`` exactly; ``wakeup``, of a core that
-    had fallen asleep, comes before all others."""
+    """When a call ran and why it took that long. The causes sum to ``end - start`` exactly, but for the time in which
+    it was ``suspended``; ``wakeup``, of a core that had fallen asleep, comes before all others."""
 
     start: Ps
     end: Ps
@@ -36,11 +37,17 @@ class CallResult(NamedTuple):
     throttling: Ps
     wakeup: Ps
     dispatch: Ps
+    suspended: Ps = 0
 
     @property
     def causes(self) -> tuple[Ps, ...]:
         """All of them, from ``compute`` on."""
-        return self[2:]
+        return self[2:9]
+
+    def followed_by(self, rest: CallResult) -> CallResult:
+        """Of a call that was interrupted and went on."""
+        causes = tuple(map(add, self.causes, rest.causes))
+        return CallResult._make((self.start, rest.end, *causes, self.suspended + rest.start - self.end))
 
 
 class Setting(NamedTuple):
@@ -84,7 +91,8 @@ class Ladder:
                 throttling = min(throttling, max(round(run.throttled), self._slower(call, latency + real, epochs), 0))
         unlimited = min(alone, latency + unlimited)
         timing = best.timing
-        overhead = len(call.ops) * timing.op_overhead + call.layout.layers * timing.layer_sync
+        ops, layers = call.overheads
+        overhead = ops * timing.op_overhead + layers * timing.layer_sync
         dispatch = min(overhead, unlimited)
         cycles = (2 * call.cycles * PS_PER_S + timing.hz) // (2 * timing.hz)
         compute = min(cycles + overhead, unlimited) - dispatch

@@ -8,6 +8,8 @@ time it takes now, and the rest goes on from there.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -16,7 +18,7 @@ from bpusim.cores.pace import Stretch, consumed
 from bpusim.cores.plan import Plan
 from bpusim.cores.tiles import CallTimes, computed, run_length
 from bpusim.ports import CRUMB, Flow, History
-from bpusim.trace import CallProgram, ItemRange
+from bpusim.trace import CallPart, CallProgram, ItemRange
 from bpusim.units import Ps
 
 if TYPE_CHECKING:
@@ -59,6 +61,10 @@ class CallRun(Protocol):
 
     def retimed(self, now: Ps, before: CallTimes, times: CallTimes) -> CallRun:
         """The same call from now on with other times than ``before``."""
+        ...
+
+    def tiled(self, times: CallTimes) -> TiledRun:
+        """The same call, which goes by its tiles from now on."""
         ...
 
 
@@ -115,10 +121,14 @@ class PlannedRun:
 
     def retimed(self, now: Ps, before: CallTimes, times: CallTimes) -> CallRun:
         """No plan holds any more: go on from the same place by tiles."""
-        run = self._by_tiles(before)
+        return self.tiled(before).retimed(now, before, times)
+
+    def tiled(self, times: CallTimes) -> TiledRun:
+        """From the same place."""
+        run = self._by_tiles(times)
         if self._at < len(self.plan.runs):
             run.stop = self.plan.runs[self._at].stop
-        return run.retimed(now, before, times)
+        return run
 
     def _by_tiles(self, times: CallTimes) -> TiledRun:
         run = TiledRun(self.core, self.call, times)
@@ -131,12 +141,16 @@ class PlannedRun:
 class TiledRun:
     """A call that goes by its tiles: ``C`` of those that have arrived is known, and which comes next."""
 
-    __slots__ = ("_computed", "_known", "_next", "_stretch", "call", "contended", "core", "stop", "throttled", "times")
+    __slots__ = (
+        "_computed", "_known", "_next", "_stretch", "call", "contended", "core", "fences", "stop", "throttled", "times",
+    )  # fmt: skip
 
-    def __init__(self, core: BpuCore, call: CallProgram, times: CallTimes) -> None:
+    def __init__(self, core: BpuCore, call: CallProgram, times: CallTimes, fences: Sequence[int] = ()) -> None:
         self.core, self.call, self.times = core, call, times
         self.contended, self.throttled = False, 0.0
         self.stop = 0
+        self.fences = fences
+        """Items that no flow goes beyond."""
         self._stretch: Stretch | None = None
         self._next = 0
         self._known = 0
@@ -153,6 +167,9 @@ class TiledRun:
             self.stop, self._stretch = i + 1, None
             if self.core.merge != "off":
                 self._merge(now)
+            fence = next((f for f in self.fences if i <= f < self.stop - 1), None)
+            if fence is not None:
+                self.stop, self._stretch = fence + 1, None
             parts = self.call.transfers(i, self.stop)
             if parts.bytes:
                 stretch = self._stretch
@@ -215,21 +232,65 @@ class TiledRun:
 
     def retimed(self, now: Ps, before: CallTimes, times: CallTimes) -> CallRun:  # noqa: ARG002 (it has them)
         """What is not computed by ``now`` takes its part of the new time."""
-        flow, i, known = self.core.flow, self._next, self._known
-        if flow is not None:
-            sizes, served = np.cumsum(self.times.bytes[i : self.stop]), flow.served(now)
-            here = i + int(np.searchsorted(sizes, served + CRUMB, side="right"))
-            if here > known:
-                history = [*flow.history, (now, served, 0.0, 0.0)]
-                last: Ps = int(self._computed[known - 1]) if known else 0
-                self._computed[known:here] = computed(self.times, i, here, history, last, known - i)
-                self._known = here
-            if here < self.stop:
-                end = flow.cut(sizes[here - i :].tolist())
-                self.stop = i + int(np.searchsorted(sizes, end)) + 1
+        self._catch_up(now)
+        self._cut_behind(self._known)
         self._rescale(now, times)
         self.times, self._stretch = times, None
         return self
+
+    def tiled(self, times: CallTimes) -> TiledRun:  # noqa: ARG002 (it has them)
+        """It is."""
+        return self
+
+    def _catch_up(self, now: Ps) -> None:
+        """What the flow under way has brought is computed when its history says so."""
+        flow, i, known = self.core.flow, self._next, self._known
+        if flow is None:
+            return
+        sizes, served = np.cumsum(self.times.bytes[i : self.stop]), flow.served(now)
+        here = i + int(np.searchsorted(sizes, served + CRUMB, side="right"))
+        if here > known:
+            history = [*flow.history, (now, served, 0.0, 0.0)]
+            last: Ps = int(self._computed[known - 1]) if known else 0
+            self._computed[known:here] = computed(self.times, i, here, history, last, known - i)
+            self._known = here
+
+    def _cut_behind(self, item: int) -> None:
+        """The flow under way, if it goes beyond ``item``, ends there."""
+        flow, i = self.core.flow, self._next
+        if flow is not None and item < self.stop:
+            sizes = np.cumsum(self.times.bytes[i : self.stop])
+            end = flow.cut(sizes[item - i :].tolist())
+            self.stop = i + int(np.searchsorted(sizes, end)) + 1
+
+    def boundary(self, now: Ps, ends: Sequence[int], after: int) -> int | None:
+        """The first of ``ends`` behind ``after`` that is computed now or later; None if there is none."""
+        self._catch_up(now)
+        here = int(np.searchsorted(self._computed[: self._known], now))
+        first = next((e for e in ends if e > after and e >= here), None)
+        if first is not None and first >= self._known:
+            self.fences = (first,) if self.core.port.cuts else self.fences
+            self._cut_behind(first)
+        return first
+
+    def when(self, item: int) -> Ps | None:
+        """When ``item`` is computed; None if it has not arrived."""
+        return int(self._computed[item]) if item < self._known else None
+
+    def ended_behind(self, part: CallPart, times: CallTimes) -> TiledRun:
+        """The run of a part that it has come to the end of."""
+        run = TiledRun(self.core, part, times)
+        run.contended, run.throttled = self.contended, self.throttled
+        run._computed = self._computed[: len(times.bytes)]
+        return run
+
+    def drop(self, now: Ps) -> tuple[int, int]:
+        """End the flow under way as soon as it can be: (its first item, or the next one's; its bytes in the end)."""
+        flow, i = self.core.flow, self._next
+        if flow is None:
+            return i, 0
+        size = int(self.times.bytes[i : self.stop].sum())
+        return i, flow.cut([min(math.ceil(flow.served(now)), size), size])
 
     def _rescale(self, now: Ps, times: CallTimes) -> None:
         """Of what has arrived, one tile is being computed at most; those behind it start when it is done."""

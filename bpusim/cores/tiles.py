@@ -202,8 +202,12 @@ class Alone:
     def real(self) -> Ps:
         """With the scratchpad as it is."""
         if self._real is None:
-            self._real, self._room_matters = _replay(self._times, self._times.depends, self._rate)
+            self._real, self._room_matters, _ = _replay(self._times, self._times.depends, self._rate)
         return self._real
+
+    def computed(self) -> Floats:
+        """When each item is computed, with the scratchpad as it is."""
+        return _replay(self._times, self._times.depends, self._rate)[2]
 
     @property
     def unlimited(self) -> Ps:
@@ -212,21 +216,21 @@ class Alone:
         if not self._room_matters:
             return real
         if self._unlimited is None:
-            self._unlimited, _ = _replay(self._times, self._times.producer, self._rate)
+            self._unlimited, _, _ = _replay(self._times, self._times.producer, self._rate)
         return self._unlimited
 
 
-def _replay(times: CallTimes, depends: Ints, rate: float) -> tuple[Ps, bool]:
-    """(duration, whether any read may have waited).
+def _replay(times: CallTimes, depends: Ints, rate: float) -> tuple[Ps, bool, Floats]:
+    """(duration, whether any read may have waited, ``C`` of each item).
 
     The first few stall-free runs go by arrays (a decode step is one, and a last write that waits); a call that stalls
     more often goes on item by item.
     """
     n = len(times.bytes)
-    if not n:
-        return 0, False
-    ps_per_byte = PS_PER_S / rate
     known = np.zeros(n)
+    if not n:
+        return 0, False, known
+    ps_per_byte = PS_PER_S / rate
     at, i, read_waits = 0.0, 0, False
     for _ in range(_RUNS):
         if depends[i] >= 0 and known[depends[i]] > at:
@@ -238,7 +242,7 @@ def _replay(times: CallTimes, depends: Ints, rate: float) -> tuple[Ps, bool]:
         at += float(end[count - 1])
         i += count
         if i == n:
-            return round(max(at, float(known[-1]))), read_waits
+            return round(max(at, float(known[-1]))), read_waits, known
     last = float(known[i - 1])
     done: list[float] = known[:i].tolist()
     rows = (column[i:].tolist() for column in (times.bytes, times.is_write, times.compute, depends))
@@ -249,4 +253,4 @@ def _replay(times: CallTimes, depends: Ints, rate: float) -> tuple[Ps, bool]:
         if not is_write:
             last = max(last, at) + compute
         done.append(last)
-    return round(max(at, last)), True
+    return round(max(at, last)), True, np.array(done)

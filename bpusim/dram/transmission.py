@@ -208,6 +208,11 @@ class FlowPort(MasterPort):
         self.rate_full = self.rate_alone
         """B/s alone with the channel at its full clock."""
 
+    @property
+    def cuts(self) -> bool:
+        """They can."""
+        return True
+
     def asked(self, flows: int, others: tuple[float, float]) -> float:
         """B/s that so many flows of the port take while ``others`` take B/s and have bytes in flight."""
         each = self.channel.behaviour.alone(self.window, self.path, self.limit, others)

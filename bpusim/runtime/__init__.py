@@ -1,13 +1,15 @@
 """The host's runtime: calls, policies, placement, memory, and the execution of a step."""
 
-from bpusim.runtime.calls import Call, CoreView, Policy
+from bpusim.runtime.calls import ORDINARY, Call, CoreView, Policy, Terms, Told
 from bpusim.runtime.executor import Executor, RuntimeOptions, Session
 from bpusim.runtime.memory import MemoryMap, Need, lay_out
 from bpusim.runtime.placement import PlacedModel, place
-from bpusim.runtime.policies import Fifo
+from bpusim.runtime.policies import POLICIES, Fifo, Priority, policy_maker
 from bpusim.runtime.queue import CoreQueue
 
 __all__ = [
+    "ORDINARY",
+    "POLICIES",
     "Call",
     "CoreQueue",
     "CoreView",
@@ -17,8 +19,12 @@ __all__ = [
     "Need",
     "PlacedModel",
     "Policy",
+    "Priority",
     "RuntimeOptions",
     "Session",
+    "Terms",
+    "Told",
     "lay_out",
     "place",
+    "policy_maker",
 ]

@@ -1,19 +1,23 @@
-"""What a dispatch policy sees."""
+"""What a dispatch policy sees, and what it may be."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from bpusim.units import Ps
 
-__all__ = ["Call", "CoreView", "Policy"]
+__all__ = ["ORDINARY", "Call", "CoreView", "Policy", "Terms", "Told"]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that is ready to run; ``estimate_ps`` is its time with the channel to itself."""
+    """A call that is ready to run, or one under way that has come to the end of a piece.
+
+    ``estimate_ps``: what is left of it, with the channel to itself. ``started``: it has run already and was
+    interrupted, or is the one under way. ``seq`` counts the calls of a core in the order in which they were submitted.
+    """
 
     stream: str
     phase: str
@@ -22,6 +26,8 @@ class Call:
     estimate_ps: Ps
     submitted_ps: Ps
     seq: int
+    weight: float = 1.0
+    started: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +39,36 @@ class CoreView:
 
 
 class Policy(Protocol):
-    """Picks the next call for a free core. There is no preemption: a call runs to its end."""
+    """Picks the next call of a core: when it is free and several wait, and when the call under way has come to the end
+    of a piece (``max_call``) while others wait. It is among ``ready`` then, and goes on if it is picked.
+
+    A class attribute ``steady = True`` says that of the same calls it would always pick the same one, whatever has run
+    and whatever the time: it is asked when a call comes, and at the end of the piece only if it has picked another than
+    the one under way.
+    """
 
     def pick(self, ready: Sequence[Call], core: CoreView) -> Call:
         """One of ``ready``, which is never empty and in order of submission."""
         ...
+
+
+@runtime_checkable
+class Told(Protocol):
+    """A policy that also wants to know what has run."""
+
+    def ran(self, call: Call, core: CoreView, duration_ps: Ps) -> None:
+        """``call`` ran for so long up to now, to its end or to that of a piece."""
+        ...
+
+
+class Terms(NamedTuple):
+    """On what terms a stream's calls run: priority 0 to 255, weight, the longest piece (None: calls go to their
+    end)."""
+
+    priority: int = 0
+    weight: float = 1.0
+    max_call: Ps | None = None
+
+
+ORDINARY = Terms()
+"""What holds unless something else is said."""

@@ -11,6 +11,7 @@ import simpy
 from bpusim.alarm import Later
 from bpusim.cores import CallResult, HostCluster, HostTraffic
 from bpusim.metrics import Ledger
+from bpusim.runtime.calls import ORDINARY, Terms
 from bpusim.runtime.placement import PlacedModel
 from bpusim.runtime.queue import CoreQueue
 from bpusim.trace import CallProgram, CpuWork
@@ -30,10 +31,11 @@ class RuntimeOptions:
 
 @dataclass(slots=True)
 class Session:
-    """One stream's thread on the host. ``ahead``: when its next call is prepared, on a CPU core of its own; an event if
-    that core has to be waited for."""
+    """One stream's thread on the host, and the terms of its calls. ``ahead``: when its next call is prepared, on a CPU
+    core of its own; an event if that core has to be waited for."""
 
     stream: str
+    terms: Terms = ORDINARY
     ahead: Ps | simpy.Event | None = None
 
 
@@ -91,10 +93,12 @@ class Executor:
         ledger: Ledger,
         *,
         more: bool = False,
+        deadline: Ps | None = None,
     ) -> Generator[simpy.Event, Any, None]:
         """One pass over a phase of ``model``: a prefill chunk, a decode step, or a frame.
 
-        ``more``: another step is sure to follow, so that an asynchronous runtime prepares its first call meanwhile.
+        ``deadline``: when it should be over, for policies that ask. ``more``: another step is sure to follow, so that
+        an asynchronous runtime prepares its first call meanwhile.
         """
         route = self._routes.get((model.name, phase))
         if route is None:
@@ -106,7 +110,7 @@ class Executor:
                 if isinstance(segment, CpuWork):
                     yield from self._fallback(segment, ledger)
                 else:
-                    yield from self._call(session, next(calls), segment, again, ledger)
+                    yield from self._call(session, next(calls), segment, again, ledger, deadline)
 
     def _route(self, model: PlacedModel, phase: str, kv: int, tokens: int) -> list[list[_Leg]]:
         """The calls of a phase, part by part: where each goes, and what the way there and back is charged to."""
@@ -143,7 +147,7 @@ class Executor:
         return max(spec.dispatch - spec.doorbell, 0) + call.layout.caches * spec.dispatch_per_layer
 
     def _call(
-        self, session: Session, leg: _Leg, call: CallProgram, again: Ps, ledger: Ledger
+        self, session: Session, leg: _Leg, call: CallProgram, again: Ps, ledger: Ledger, deadline: Ps | None
     ) -> Generator[simpy.Event, Any, None]:
         """Submit one call and wait for its interrupt; prepare the next one meanwhile, if submit is async.
 
@@ -181,12 +185,12 @@ class Executor:
             else:
                 over.succeed_in(0, result)
 
-        leg.queue.submit(call, session.stream, leg.phase, ended)
+        leg.queue.submit(call, session.stream, leg.phase, ended, session.terms, deadline)
         upcoming = again if leg.upcoming is None else leg.upcoming
         if upcoming and options.async_submit:
             session.ahead = host.aside(upcoming)
         result: CallResult = yield over
-        queued += result.start - submitted
+        queued += result.start - submitted + result.suspended
         ledger.add_call(result.causes)
         if queued:
             ledger.add("queueing", queued)

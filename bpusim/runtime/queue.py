@@ -1,4 +1,4 @@
-"""The line before a core: ready calls, and the policy that picks."""
+"""The line before a core: ready calls, the policy that picks, and what interrupts a call between two pieces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import simpy
 
 from bpusim.cores import BpuCore, CallResult
 from bpusim.errors import SimulationError
-from bpusim.runtime.calls import Call, CoreView, Policy
+from bpusim.runtime.calls import ORDINARY, Call, CoreView, Policy, Terms, Told
 from bpusim.trace import CallProgram
 from bpusim.units import Ps
 
@@ -17,52 +17,137 @@ __all__ = ["CoreQueue"]
 
 
 @dataclass(slots=True)
-class _Waiting:
-    call: Call
+class _Entry:
+    """A call that waits or runs: ``program`` is what is left of it, ``result`` how it went so far."""
+
     program: CallProgram
+    stream: str
+    phase: str
+    terms: Terms
+    deadline: Ps | None
+    submitted: Ps
+    seq: int
     then: Callable[[CallResult], None]
+    result: CallResult | None = None
 
 
 class CoreQueue:
-    """Serves one core: a call runs as soon as the core is free and the policy picks it."""
+    """Serves one core: a call runs as soon as the core is free and the policy picks it, and may be interrupted at the
+    end of a piece if its terms have ``max_call``."""
 
     def __init__(self, env: simpy.Environment, core: BpuCore, policy: Policy) -> None:
         self.env = env
         self.core = core
         self.policy = policy
-        self._waiting: list[_Waiting] = []
+        self._steady = bool(getattr(policy, "steady", False))
+        self._told = policy if isinstance(policy, Told) else None
+        self._waiting: list[_Entry] = []
+        self._running: _Entry | None = None
+        self._rest: CallProgram | None = None
+        """What is left of the one that runs, when it is being interrupted."""
+        self._next: _Entry | None = None
+        """Who goes instead."""
+        self._watching = False
         self._seq = 0
 
-    def submit(self, program: CallProgram, stream: str, phase: str, then: Callable[[CallResult], None]) -> None:
+    def submit(
+        self,
+        program: CallProgram,
+        stream: str,
+        phase: str,
+        then: Callable[[CallResult], None],
+        terms: Terms = ORDINARY,
+        deadline: Ps | None = None,
+    ) -> None:
         """Line up a call; ``then`` is told its :class:`bpusim.cores.CallResult` when it is over."""
         self._seq += 1
+        now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
+        entry = _Entry(program, stream, phase, terms, deadline, now, self._seq, then)
         if self.core.busy or self._waiting:
-            now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
-            call = Call(stream, phase, 0, None, self.core.estimate(program), now, self._seq)
-            self._waiting.append(_Waiting(call, program, then))
+            self._waiting.append(entry)
             if not self.core.busy:
                 self._serve()
+            elif self._rest is not None:
+                self._next = None if self._steady else self._next  # it may be this one that goes instead
+            else:
+                self._watch(arrived=True)
         else:
-            self._run(program, stream, phase, then)
+            self._run(entry)
+
+    @property
+    def waiting(self) -> int:
+        """Calls in line."""
+        return len(self._waiting)
+
+    def _view(self, entry: _Entry, left: Ps | None = None) -> Call:
+        estimate = self.core.estimate(entry.program) if left is None else left
+        return Call(
+            entry.stream, entry.phase, entry.terms.priority, entry.deadline, estimate, entry.submitted, entry.seq,
+            entry.terms.weight, left is not None or entry.result is not None,
+        )  # fmt: skip
+
+    def _core(self) -> CoreView:
+        return CoreView(self.core.name, self.env.now)  # type: ignore[arg-type]
+
+    def _pick(self, running: _Entry | None = None) -> _Entry:
+        """One of those that wait, or the one that is running if it is given."""
+        calls = [(self._view(e), e) for e in self._waiting]
+        if running is not None:
+            calls.append((self._view(running, self.core.left(running.program)), running))
+        calls.sort(key=lambda c: c[1].seq)
+        picked = self.policy.pick([c for c, _ in calls], self._core())
+        for call, entry in calls:
+            if call is picked:
+                return entry
+        raise SimulationError(
+            f"policy {type(self.policy).__name__} picked a call that is not ready", do="return one of ready"
+        )
+
+    def _watch(self, *, arrived: bool = False) -> None:
+        """Look again at the end of the piece under way, if there is any reason to. ``arrived``: a call just has."""
+        running = self._running
+        if running is None or self._watching or running.terms.max_call is None or self._next is not None:
+            return
+        if arrived and self._steady and self._pick(running) is running:
+            return
+        self._watching = self.core.at_boundary(running.terms.max_call, self._boundary)
+
+    def _boundary(self) -> None:
+        """A piece is over and others wait."""
+        self._watching = False
+        running = self._running
+        assert running is not None
+        picked = self._pick(running)
+        if picked is not running:
+            self._next = picked
+            self._rest = self.core.leave()
+        elif not self._steady:
+            self._watch()
 
     def _serve(self) -> None:
-        now: Ps = self.env.now  # type: ignore[assignment]
-        if len(self._waiting) == 1:
-            entry = self._waiting.pop()
+        picked = self._next or (self._waiting[0] if len(self._waiting) == 1 else self._pick())
+        self._next = None
+        self._waiting.remove(picked)
+        self._run(picked)
+
+    def _run(self, entry: _Entry) -> None:
+        self._running = entry
+        self.core.run(entry.program, f"{entry.stream}/{entry.phase}", self._ended, entry.terms.max_call)
+        if self._waiting:
+            self._watch(arrived=True)
+
+    def _ended(self, result: CallResult) -> None:
+        entry, rest = self._running, self._rest
+        assert entry is not None
+        self._running, self._rest, self._watching = None, None, False
+        if self._told is not None:
+            self._told.ran(self._view(entry), self._core(), result.end - result.start)
+        if entry.result is not None:
+            result = entry.result.followed_by(result)
+        if rest is not None:
+            entry.result, entry.program = result, rest
+            self._waiting.append(entry)
         else:
-            picked = self.policy.pick([w.call for w in self._waiting], CoreView(self.core.name, now))
-            entry = next((w for w in self._waiting if w.call is picked), None)  # type: ignore[assignment]
-            if entry is None:
-                raise SimulationError(
-                    f"policy {type(self.policy).__name__} picked a call that is not ready", do="return one of ready"
-                )
-            self._waiting.remove(entry)
-        self._run(entry.program, entry.call.stream, entry.call.phase, entry.then)
-
-    def _run(self, program: CallProgram, stream: str, phase: str, then: Callable[[CallResult], None]) -> None:
-        def ended(result: CallResult) -> None:
-            then(result)
-            if self._waiting and not self.core.busy:
-                self._serve()
-
-        self.core.run(program, f"{stream}/{phase}", ended)
+            entry.then(result)
+        if self._waiting and not self.core.busy:
+            self._serve()

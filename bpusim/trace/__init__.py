@@ -2,11 +2,13 @@
 
 from bpusim.trace.files import dump_trace, load_trace, save_trace
 from bpusim.trace.model import Header, Op, Phase, Repeat, Tensor, Trace
+from bpusim.trace.part import CallPart, moved_until, part_of
 from bpusim.trace.program import CallItems, CallLayout, CallProgram, CpuWork, ItemRange, Program, Tiling
 
 __all__ = [
     "CallItems",
     "CallLayout",
+    "CallPart",
     "CallProgram",
     "CpuWork",
     "Header",
@@ -20,5 +22,7 @@ __all__ = [
     "Trace",
     "dump_trace",
     "load_trace",
+    "moved_until",
+    "part_of",
     "save_trace",
 ]

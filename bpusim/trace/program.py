@@ -204,6 +204,16 @@ class CallProgram:
         table = self.ops[op].write if write else self.ops[op].read
         return ((buffer, _dot(coefs, self.at)) for buffer, coefs in table.items())
 
+    @property
+    def overheads(self) -> tuple[int, int]:
+        """(ops that begin in it, repeated layers that end in it): the array stands still for each."""
+        return len(self.ops), self.layout.layers
+
+    @property
+    def lasts(self) -> Ints:
+        """Of each op, the item of its last tile."""
+        return self.layout.tiling(self.fields).last
+
     def transfers(self, start: int, stop: int) -> ItemRange:
         """Items ``start`` to ``stop`` as one transfer list."""
         return ItemRange(self, start, stop, int(self.items.bytes[start:stop].sum()))

@@ -165,7 +165,7 @@ def run(env: simpy.Environment, core: BpuCore, call: CallProgram) -> CallResult:
 
 def causes(result: CallResult) -> dict[str, int]:
     """Causes that took time; they must sum to the call."""
-    out = {c: getattr(result, c) for c in CallResult._fields[2:]}
+    out = {c: getattr(result, c) for c in CallResult._fields[2:9]}
     assert all(v >= 0 for v in out.values())
     assert sum(out.values()) == result.end - result.start
     return {c: v for c, v in out.items() if v}

@@ -61,7 +61,7 @@ def charged(
 def causes(result: CallResult) -> dict[str, int]:
     assert sum(result[2:]) == result.end - result.start
     assert min(result[2:]) >= 0
-    return {name: ps // NS for name, ps in zip(CallResult._fields[2:], result.causes, strict=True) if ps >= NS}
+    return {name: ps // NS for name, ps in zip(CallResult._fields[2:9], result.causes, strict=True) if ps >= NS}
 
 
 # In the middle of an op

@@ -111,6 +111,11 @@ class BankPort(MasterPort):
         self.rate_max = float(channel.peak)  # for a moment, after a refresh: what waited comes all at once
         self.rate_alone = channel.behaviour.alone(window, path, self.limit, (0.0, 0.0))
 
+    @property
+    def cuts(self) -> bool:
+        """What has been asked for cannot be taken back."""
+        return False
+
     def on_change(self, callback: Callable[[], None]) -> None:
         """Its rate does not change."""
 

@@ -1,5 +1,77 @@
-"""Dispatch policies, one file each."""
+"""Dispatch policies, one file each, and those of users by name."""
 
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, cast
+
+from bpusim.errors import did_you_mean
+from bpusim.runtime.calls import Policy
+from bpusim.runtime.policies.edf import EarliestDeadline
 from bpusim.runtime.policies.fifo import Fifo
+from bpusim.runtime.policies.least_laxity import LeastLaxity
+from bpusim.runtime.policies.priority import Priority
+from bpusim.runtime.policies.round_robin import RoundRobin
+from bpusim.runtime.policies.weighted_fair import WeightedFair
 
-__all__ = ["Fifo"]
+__all__ = ["POLICIES", "Fifo", "Priority", "policy_maker"]
+
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "fifo": Fifo,
+    "round_robin": RoundRobin,
+    "priority": Priority,
+    "edf": EarliestDeadline,
+    "least_laxity": LeastLaxity,
+    "weighted_fair": WeightedFair,
+}
+_GROUP = "bpusim.policies"
+
+
+def policy_maker(name: str, folder: Path) -> Callable[[], Policy]:
+    """What makes a policy for each core: one of ``POLICIES``, of the entry points ``bpusim.policies``, or a class by
+    ``module:Class``, the module being looked for in ``folder`` and the present directory first.
+
+    Raises :class:`ValueError` with what is wrong and what to do.
+    """
+    if name in POLICIES:
+        return POLICIES[name]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        found = {e.name: e for e in entry_points(group=_GROUP)}
+        if name not in found:
+            hint = did_you_mean(name, [*POLICIES, *found])
+            raise ValueError(f"no policy is named '{name}'; {hint}, or write module:Class for one of your own")
+        module, _, attribute = found[name].value.partition(":")
+    with _looking_in(folder, Path.cwd()):
+        try:
+            loaded = import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is not None and module.startswith(error.name):
+                where = f"it is looked for in {folder}, the present directory and Python's path"
+                raise ValueError(f"no module is named '{error.name}'; {where}") from None
+            raise ValueError(f"'{module}' cannot be imported: {error}; mend or install what it needs") from None
+        except Exception as error:
+            raise ValueError(f"'{module}' cannot be imported: {type(error).__name__}: {error}; mend it") from error
+    made: Any = getattr(loaded, attribute, None)
+    if made is None:
+        classes = [n for n, v in vars(loaded).items() if isinstance(v, type) and hasattr(v, "pick")]
+        raise ValueError(f"module '{module}' has no '{attribute}'; {did_you_mean(attribute, classes)}")
+    if not callable(made) or not callable(getattr(made, "pick", None)):
+        raise ValueError(f"'{name}' is no policy; give it a method pick(ready, core)")
+    return cast("Callable[[], Policy]", made)
+
+
+@contextmanager
+def _looking_in(*folders: Path) -> Iterator[None]:
+    """Modules are found there first, for now."""
+    before = list(sys.path)
+    sys.path[:0] = [str(f) for f in folders]
+    try:
+        yield
+    finally:
+        sys.path[:] = before

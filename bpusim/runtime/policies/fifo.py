@@ -10,8 +10,10 @@ __all__ = ["Fifo"]
 
 
 class Fifo:
-    """The call submitted first."""
+    """The call submitted first; none is interrupted."""
+
+    steady = True
 
     def pick(self, ready: Sequence[Call], core: CoreView) -> Call:  # noqa: ARG002 (the protocol's signature)
         """The head of the line."""
-        return ready[0]
+        return min(ready, key=lambda c: c.seq)
