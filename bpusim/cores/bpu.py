@@ -152,26 +152,22 @@ class BpuCore:
                 self._pieces.popitem(last=False)
         return [item - start for item in kept[1] if item >= start]
 
-    def left(self, call: CallProgram) -> Ps:
-        """How long the rest of ``call``, which is under way, takes with the channel to itself, as far as it is known to
-        be computed."""
-        watch = self._watch
-        done = watch.item + 1 if watch is not None and watch.over else 0
-        return self.estimate(part_of(call, done, len(call.items.bytes)) if done else call)
-
-    def leave(self) -> CallProgram:
-        """At a boundary: the call ends here, and its ``then`` is told so; returns what is left of it."""
+    def rest(self) -> CallProgram:
+        """What is left of the call under way: at a boundary what is behind it, else all of it."""
         watch, call = self._watch, self._call
+        done = watch.item + 1 if watch is not None and watch.over else 0
+        return part_of(call, done, len(call.items.bytes)) if done else call
+
+    def leave(self) -> None:
+        """At a boundary: the call ends here, and its ``then`` is told so. What is left of it is its ``rest``."""
+        watch, run = self._watch, self._run
         assert watch is not None
-        assert isinstance(self._run, TiledRun)
-        done = watch.item + 1
-        rest = part_of(call, done, len(call.items.bytes))
-        self._left = part_of(call, 0, done)
+        assert isinstance(run, TiledRun)
+        self._left = part_of(self._call, 0, watch.item + 1)
         self._timer = None
-        self._dropped = self._run.drop(self.now)
+        self._dropped = run.drop(self.now)
         if self.flow is None:
             self._end_part()
-        return rest
 
     def _look_out(self, run: TiledRun) -> None:
         """Wait until the item that is watched is computed, as soon as it is known when that is."""
@@ -276,8 +272,6 @@ class BpuCore:
             self._end_part()
             return
         run.arrived(flow)
-        if self._watch is not None and isinstance(run, TiledRun):
-            self._look_out(run)
         self._next(run)
 
     def _rising(self) -> None:
@@ -287,6 +281,8 @@ class BpuCore:
     def _next(self, run: CallRun) -> None:
         now: Ps = self.env.now  # type: ignore[assignment]
         wait = run.go(now)
+        if self._watch is not None and isinstance(run, TiledRun):
+            self._look_out(run)
         if wait is None:
             self._end(run, now, self._call, self._call.moves)
         elif wait:

@@ -21,6 +21,7 @@ import numpy as np
 
 from bpusim.cores.tiles import arrival, room
 from bpusim.ports import History
+from bpusim.trace import CallPart
 from bpusim.units import PS_PER_S, Ps
 
 if TYPE_CHECKING:
@@ -134,10 +135,12 @@ class PlanBook:
         self._plans: dict[Timing, dict[tuple[int, int, int], tuple[CallLayout, list[Plan]]]] = {}
 
     def of(self, timing: Timing) -> Callable[[CallProgram], Plan | None]:
-        """A function that gives the plan for a call at this timing, None if it has to wait for room."""
+        """A function that gives the plan for a call at this timing, None if it has to wait for room, or is a part."""
         kept = self._plans.setdefault(timing, {})
 
         def find(call: CallProgram) -> Plan | None:
+            if isinstance(call, CallPart):
+                return None  # a plan is for all of a call
             kv, tokens, batch = call.position
             layout = call.layout
             _, plans = kept.setdefault((id(layout), tokens, batch), (layout, []))

@@ -67,6 +67,8 @@ class FrameRecord:
 
     captured: int = 0
     dropped: int = 0
+    late: int = 0
+    """Those that took longer than their deadline."""
     latencies: Samples = field(default_factory=Samples)
     ledger: Ledger = field(default_factory=Ledger)
 

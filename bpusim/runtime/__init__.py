@@ -5,7 +5,7 @@ from bpusim.runtime.executor import Executor, RuntimeOptions, Session
 from bpusim.runtime.memory import MemoryMap, Need, lay_out
 from bpusim.runtime.placement import PlacedModel, place
 from bpusim.runtime.policies import POLICIES, Fifo, Priority, policy_maker
-from bpusim.runtime.queue import CoreQueue
+from bpusim.runtime.queue import CoreQueue, Event
 
 __all__ = [
     "ORDINARY",
@@ -13,6 +13,7 @@ __all__ = [
     "Call",
     "CoreQueue",
     "CoreView",
+    "Event",
     "Executor",
     "Fifo",
     "MemoryMap",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bpusim.trace import Program, Trace
+from bpusim.units import Ps
 
 __all__ = ["PlacedModel", "place"]
 
@@ -21,6 +22,8 @@ class PlacedModel:
     trace: Trace
     parts: tuple[tuple[int, Trace], ...]
     context: int
+    priority: int = 0
+    max_call: Ps | None = None
     _bound: OrderedDict[tuple[int, str, int, int], Program] = field(default_factory=OrderedDict, repr=False)
 
     def bind(self, part: int, phase: str, kv: int, tokens: int) -> Program:

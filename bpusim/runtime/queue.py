@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import simpy
 
@@ -13,7 +14,16 @@ from bpusim.runtime.calls import ORDINARY, Call, CoreView, Policy, Terms, Told
 from bpusim.trace import CallProgram
 from bpusim.units import Ps
 
-__all__ = ["CoreQueue"]
+__all__ = ["CoreQueue", "Event"]
+
+
+class Event(NamedTuple):
+    """What happened to a call (``stream/phase``) on a core: submit, begin, interrupt, resume or end."""
+
+    at: Ps
+    core: str
+    call: str
+    what: str
 
 
 @dataclass(slots=True)
@@ -35,8 +45,11 @@ class CoreQueue:
     """Serves one core: a call runs as soon as the core is free and the policy picks it, and may be interrupted at the
     end of a piece if its terms have ``max_call``."""
 
-    def __init__(self, env: simpy.Environment, core: BpuCore, policy: Policy) -> None:
+    def __init__(
+        self, env: simpy.Environment, core: BpuCore, policy: Policy, journal: list[Event] | None = None
+    ) -> None:
         self.env = env
+        self._journal = journal
         self.core = core
         self.policy = policy
         self._steady = bool(getattr(policy, "steady", False))
@@ -48,6 +61,8 @@ class CoreQueue:
         self._next: _Entry | None = None
         """Who goes instead."""
         self._watching = False
+        self._since: Ps = 0
+        """Since when the one that runs has run, as far as the policy knows."""
         self._seq = 0
 
     def submit(
@@ -63,6 +78,8 @@ class CoreQueue:
         self._seq += 1
         now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
         entry = _Entry(program, stream, phase, terms, deadline, now, self._seq, then)
+        if self._journal is not None:
+            self._write(entry, "submit")
         if self.core.busy or self._waiting:
             self._waiting.append(entry)
             if not self.core.busy:
@@ -79,11 +96,24 @@ class CoreQueue:
         """Calls in line."""
         return len(self._waiting)
 
-    def _view(self, entry: _Entry, left: Ps | None = None) -> Call:
-        estimate = self.core.estimate(entry.program) if left is None else left
+    def _write(self, entry: _Entry, what: str) -> None:
+        if self._journal is not None:
+            now: Ps = self.env.now  # type: ignore[assignment]
+            self._journal.append(Event(now, self.core.name, f"{entry.stream}/{entry.phase}", what))
+
+    def _tell(self, entry: _Entry) -> None:
+        """The policy hears how long ``entry`` has run since it was told last."""
+        if self._told is not None:
+            now: Ps = self.env.now  # type: ignore[assignment]
+            self._told.ran(self._view(entry), self._core(), now - self._since)
+            self._since = now
+
+    def _view(self, entry: _Entry, rest: CallProgram | None = None) -> Call:
+        """``rest``: what is left of it, if it is the one that is running."""
+        estimate = self.core.estimate(entry.program if rest is None else rest)
         return Call(
             entry.stream, entry.phase, entry.terms.priority, entry.deadline, estimate, entry.submitted, entry.seq,
-            entry.terms.weight, left is not None or entry.result is not None,
+            entry.terms.weight, rest is not None or entry.result is not None,
         )  # fmt: skip
 
     def _core(self) -> CoreView:
@@ -93,7 +123,7 @@ class CoreQueue:
         """One of those that wait, or the one that is running if it is given."""
         calls = [(self._view(e), e) for e in self._waiting]
         if running is not None:
-            calls.append((self._view(running, self.core.left(running.program)), running))
+            calls.append((self._view(running, self.core.rest()), running))
         calls.sort(key=lambda c: c[1].seq)
         picked = self.policy.pick([c for c, _ in calls], self._core())
         for call, entry in calls:
@@ -117,10 +147,12 @@ class CoreQueue:
         self._watching = False
         running = self._running
         assert running is not None
+        self._tell(running)
         picked = self._pick(running)
         if picked is not running:
             self._next = picked
-            self._rest = self.core.leave()
+            self._rest = self.core.rest()
+            self.core.leave()
         elif not self._steady:
             self._watch()
 
@@ -132,6 +164,9 @@ class CoreQueue:
 
     def _run(self, entry: _Entry) -> None:
         self._running = entry
+        self._since = self.env.now  # type: ignore[assignment]
+        if self._journal is not None:
+            self._write(entry, "resume" if entry.result is not None else "begin")
         self.core.run(entry.program, f"{entry.stream}/{entry.phase}", self._ended, entry.terms.max_call)
         if self._waiting:
             self._watch(arrived=True)
@@ -140,8 +175,9 @@ class CoreQueue:
         entry, rest = self._running, self._rest
         assert entry is not None
         self._running, self._rest, self._watching = None, None, False
-        if self._told is not None:
-            self._told.ran(self._view(entry), self._core(), result.end - result.start)
+        if self._journal is not None:
+            self._write(entry, "interrupt" if rest is not None else "end")
+        self._tell(entry)
         if entry.result is not None:
             result = entry.result.followed_by(result)
         if rest is not None:

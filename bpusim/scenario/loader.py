@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from bpusim.documents import MAX_DEPTH, Document, KeyPath, parse_value, read_doc
 from bpusim.errors import HardwareError, Place, Problem, ScenarioError
 from bpusim.hardware.presets import cooling_document, cooling_names, preset_document, preset_names
 from bpusim.hardware.spec import MachineSpec
+from bpusim.runtime import Policy, Priority, policy_maker
 from bpusim.scenario.checks import cross_problems
 from bpusim.scenario.model import Scenario
 from bpusim.scenario.problems import problem_at, schema_problems
@@ -37,6 +38,7 @@ def load_scenario(path: str | Path, set: Mapping[str, object] | Iterable[str] = 
     unusable = "machine" if problems else ""
     traces = _traces(document, folders)
     problems.extend(cross_problems(document, traces))
+    make_policy = _policy(document, folders, problems)
     try:
         # As JSON, because a strict pydantic dataclass takes mappings from JSON only.
         spec = ScenarioSpec.model_validate_json(json.dumps(document.data))
@@ -57,11 +59,23 @@ def load_scenario(path: str | Path, set: Mapping[str, object] | Iterable[str] = 
         streams=spec.streams,
         host=spec.host,
         policy=spec.policy,
+        make_policy=make_policy,
         engine=spec.engine,
         run=spec.run,
         document=document,
         traces=traces,
     )
+
+
+def _policy(document: Document, folders: Mapping[str, Path], problems: list[Problem]) -> Callable[[], Policy]:
+    """What makes the policy that is named; a problem more if there is none."""
+    name, at = document.data.get("policy", "priority"), document.where("policy")
+    try:
+        return policy_maker(name, folders.get(at.file, Path())) if isinstance(name, str) else Priority
+    except ValueError as failure:
+        what, _, do = str(failure).partition("; ")
+        problems.append(problem_at(at, ("policy",), what, do))
+        return Priority
 
 
 def load_machine(preset: str, set: Mapping[str, object] | Iterable[str] = ()) -> MachineSpec:

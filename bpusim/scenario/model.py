@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bpusim.documents import Document
 from bpusim.errors import Place
 from bpusim.hardware.spec import MachineSpec
+from bpusim.runtime import Policy
 from bpusim.scenario.schema import EngineOptions, HostOptions, ModelSpec, RunOptions, StreamSpec
 
 __all__ = ["Scenario"]
@@ -31,6 +32,8 @@ class Scenario:
     run: RunOptions
     document: Document = field(repr=False, compare=False)
     """The merged files and overrides, for the places of later errors."""
+    make_policy: Callable[[], Policy] = field(repr=False, compare=False)
+    """Makes a policy for a core."""
     traces: Mapping[str, Path] = field(repr=False)
     """Absolute path of each model's trace."""
 

@@ -22,9 +22,11 @@ from pydantic import (
 )
 
 from bpusim.hardware.spec import MachineSpec
+from bpusim.runtime import POLICIES
 from bpusim.units import DIMENSIONS, Duration, FrameRate, format_quantity
 
 __all__ = [
+    "ChatSlo",
     "ChatSpec",
     "EngineOptions",
     "FramesSpec",
@@ -126,6 +128,15 @@ class ModelSpec(_Section):
     context: Count | None = Field(
         None, description="Limit of the KV cache in tokens; the trace's own capacity if absent"
     )
+    priority: int = Field(
+        0,
+        ge=0,
+        le=255,
+        description="Of its calls: up to 253 by order, 254 before them, 255 before all (policy: priority)",
+    )
+    max_call: Annotated[Duration, Field(gt=0)] | None = Field(
+        None, description="Longest piece that its calls are cut into; others may go between two; uncut if absent"
+    )
 
     @field_validator("split")
     @classmethod
@@ -142,6 +153,16 @@ class ModelSpec(_Section):
         return split
 
 
+Weight = Annotated[float, Field(gt=0, le=1e6, strict=False)]
+
+
+class ChatSlo(_Section):
+    """What a chat user expects. They are also the deadlines of the calls, for policies that go by deadlines."""
+
+    ttft: Annotated[Duration, Field(gt=0)] | None = Field(None, description="Time to first token")
+    tpot: Annotated[Duration, Field(gt=0)] | None = Field(None, description="Mean time of each later token")
+
+
 class ChatSpec(_Section):
     """A chat user in a closed loop: asks, reads the answer, thinks, asks again."""
 
@@ -155,6 +176,8 @@ class ChatSpec(_Section):
     ] = Field(1, description="Number of requests, or forever")
     start: Duration = Field(0, description="Time of the first request")
     think: Duration = Field(0, description="Time between an answer's last token and the next request")
+    slo: ChatSlo = Field(ChatSlo(), description="What counts as good: requests that meet all of it")
+    weight: Weight = Field(1.0, description="Share of a core by policy: weighted_fair")
 
 
 class FramesSpec(_Section):
@@ -172,6 +195,10 @@ class FramesSpec(_Section):
         {}, description="Time each frame spends behind the model, by stage (camera, cpu)"
     )
     start: Duration = Field(0, description="Time of the first frame")
+    deadline: Annotated[Duration, Field(gt=0)] | None = Field(
+        None, description="From capture to the end: frames that take longer are counted, and policies may go by it"
+    )
+    weight: Weight = Field(1.0, description="Share of a core by policy: weighted_fair")
 
 
 StreamSpec = Annotated[
@@ -224,7 +251,11 @@ class ScenarioSpec(_Section):
     models: dict[Name, ModelSpec] = Field(min_length=1, description="Compiled models by name")
     streams: dict[Name, StreamSpec] = Field(min_length=1, description="Sources of work by name")
     host: HostOptions = Field(HostOptions(), description="Settings of the host's runtime")
-    policy: Literal["fifo"] = Field("fifo", description="Which ready call a core runs next")
+    policy: str = Field(
+        "priority",
+        min_length=1,
+        description=f"Which ready call a core runs next: {', '.join(POLICIES)}, or module:Class",
+    )
     engine: EngineOptions = Field(EngineOptions(), description="Settings of the simulator")
     run: RunOptions = Field(RunOptions(), description="When the run ends")
 

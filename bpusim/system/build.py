@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -29,7 +30,7 @@ from bpusim.metrics import (
     Result,
     RunWarning,
 )
-from bpusim.runtime import CoreQueue, Executor, Fifo, MemoryMap, PlacedModel, RuntimeOptions
+from bpusim.runtime import CoreQueue, Executor, MemoryMap, PlacedModel, Policy, RuntimeOptions
 from bpusim.scenario import ChatSpec, Scenario, load_scenario
 from bpusim.system.channels import channel_of, channel_warnings, known_error, port_of, table_of
 from bpusim.system.clocking import clock_warnings, clocks_of, control_clocks
@@ -93,10 +94,11 @@ class System:
     warnings: list[RunWarning] = field(default_factory=list)
 
     @classmethod
-    def build(cls, scenario: Scenario, *, records: bool = False) -> System:
+    def build(cls, scenario: Scenario, *, records: bool = False, policy: Policy | None = None) -> System:
         """Wire the machine and load the models. Raises a :class:`BpusimError` with every problem found.
 
-        ``records``: keep a row of every request, not only their statistics.
+        ``records``: keep a row of every request, not only their statistics. ``policy``: another than the scenario's;
+        each core gets a copy of it.
         """
         machine = scenario.machine
         traces = load_traces(scenario)
@@ -125,7 +127,8 @@ class System:
         options = RuntimeOptions(
             scenario.host.logging == "per_op", scenario.host.memory_pool == "on", scenario.host.submit == "async"
         )
-        queues = {i: CoreQueue(env, core, Fifo()) for i, core in enumerate(cores)}
+        make = scenario.make_policy if policy is None else lambda: deepcopy(policy)
+        queues = {i: CoreQueue(env, core, make()) for i, core in enumerate(cores)}
         executor = Executor(env, host, queues, options)
         streams = {name: _stream(name, spec, models, records) for name, spec in scenario.streams.items()}
         system = cls(
@@ -300,16 +303,18 @@ def simulate(
     *,
     set: Mapping[str, object] | Sequence[str] | None = None,
     records: bool = False,
+    policy: Policy | None = None,
 ) -> Result:
     """Run a scenario (a file, with overrides by path, or a loaded one) and give its :class:`Result`.
 
     With ``records`` it has a row of every request; without, statistics alone, and memory does not grow with the run.
+    ``policy``: an object with ``pick(ready, core)`` in place of the scenario's policy; each core gets a copy of it.
     """
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario, set or {})
     elif set:
         raise ScenarioError("overrides need a scenario file, not a loaded scenario", do="pass set= to load_scenario")
-    return System.build(scenario, records=records).run()
+    return System.build(scenario, records=records, policy=policy).run()
 
 
 def _merge(scenario: Scenario) -> Merge:
@@ -330,6 +335,8 @@ def _stream(name: str, spec: Any, models: Mapping[str, PlacedModel], records: bo
             spec.start,
             spec.think,
             ChatRecord([] if records else None),
+            (spec.slo.ttft, spec.slo.tpot),
+            spec.weight,
         )
     return FrameStream(
         name,
@@ -342,4 +349,6 @@ def _stream(name: str, spec: Any, models: Mapping[str, PlacedModel], records: bo
         spec.after,
         spec.start,
         FrameRecord(),
+        spec.deadline,
+        spec.weight,
     )

@@ -101,6 +101,7 @@ def place_models(scenario: Scenario, traces: Mapping[str, Trace]) -> tuple[dict[
                 )
             )
             continue
+        placed.priority, placed.max_call = spec.priority, spec.max_call
         models[name] = placed
         warnings.extend(RunWarning("pinned-trace", t) for t in texts)
     if problems:

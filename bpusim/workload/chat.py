@@ -10,7 +10,7 @@ import simpy
 
 from bpusim.cores import HostTraffic
 from bpusim.metrics import ChatRecord, Ledger, RequestRow
-from bpusim.runtime import Executor, PlacedModel, Session
+from bpusim.runtime import Executor, PlacedModel, Session, Terms
 from bpusim.units import Ps
 
 __all__ = ["ChatStream"]
@@ -30,6 +30,9 @@ class ChatStream:
     start: Ps
     think: Ps
     record: ChatRecord
+    slo: tuple[Ps | None, Ps | None] = (None, None)
+    """TTFT and TPOT to be met: deadlines of prefill and of each decode step."""
+    weight: float = 1.0
     _logits: HostTraffic = field(init=False)
 
     def __post_init__(self) -> None:
@@ -43,7 +46,7 @@ class ChatStream:
 
     def run(self, executor: Executor) -> Generator[simpy.Event, Any, None]:
         """The user's life, as a SimPy process."""
-        session = Session(self.name)
+        session = Session(self.name, Terms(self.model.priority, self.weight, self.model.max_call))
         if self.start:
             yield executor.env.timeout(self.start)
         index = 0
@@ -56,6 +59,8 @@ class ChatStream:
     def _request(self, executor: Executor, session: Session, index: int) -> Generator[simpy.Event, Any, None]:
         spec, record = executor.host.spec, self.record
         arrived = executor.now()
+        ttft, tpot = self.slo
+        due = arrived + ttft if ttft is not None else None
         record.open = ("prefill", arrived)
         ledger = Ledger()
         yield from executor.on_host(spec.per_request + self.prompt * spec.tokenize_per_token, "host", ledger)
@@ -63,7 +68,7 @@ class ChatStream:
         for done in range(0, self.prompt, chunk):
             tokens = min(chunk, self.prompt - done)
             more = done + tokens < self.prompt or self.output > 1
-            yield from executor.step(session, self.model, "prefill", done, tokens, ledger, more=more)
+            yield from executor.step(session, self.model, "prefill", done, tokens, ledger, more=more, deadline=due)
         yield from self._sample(executor, ledger)
         first = executor.now()
         ledger.close(first - arrived)
@@ -74,8 +79,9 @@ class ChatStream:
             begin = executor.now()
             record.open = ("decode", begin)
             ledger = Ledger()
+            due = begin + tpot if tpot is not None else None
             more = n + 2 < self.output  # nobody can prepare for a request that has not come
-            yield from executor.step(session, self.model, "decode", self.prompt + n, 1, ledger, more=more)
+            yield from executor.step(session, self.model, "decode", self.prompt + n, 1, ledger, more=more, deadline=due)
             yield from self._sample(executor, ledger)
             gap = executor.now() - begin
             ledger.close(gap)

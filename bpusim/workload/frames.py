@@ -10,7 +10,7 @@ from typing import Any, Literal
 import simpy
 
 from bpusim.metrics import FrameRecord, Ledger
-from bpusim.runtime import Executor, PlacedModel, Session
+from bpusim.runtime import Executor, PlacedModel, Session, Terms
 from bpusim.units import PS_PER_S, Ps
 
 __all__ = ["FrameStream"]
@@ -39,6 +39,9 @@ class FrameStream:
     after: Mapping[str, Ps]
     start: Ps
     record: FrameRecord
+    deadline: Ps | None = None
+    """From capture to the end."""
+    weight: float = 1.0
     _line: deque[_Frame] = field(default_factory=deque)
     _wake: simpy.Event | None = None
     _open: int = 0
@@ -93,7 +96,7 @@ class FrameStream:
 
     def _serve(self, executor: Executor) -> Generator[simpy.Event, Any, None]:
         """One frame after another through the model; what comes after it overlaps the next."""
-        session = Session(self.name)
+        session = Session(self.name, Terms(self.model.priority, self.weight, self.model.max_call))
         while True:
             if not self._line:
                 self._wake = simpy.Event(executor.env)
@@ -101,7 +104,8 @@ class FrameStream:
             frame = self._line.popleft()
             frame.ledger.add("queueing", executor.now() - frame.queued)
             yield from executor.on_host(executor.host.spec.per_frame, "host", frame.ledger)
-            yield from executor.step(session, self.model, "frame", 0, 1, frame.ledger)
+            due = frame.captured + self.deadline if self.deadline is not None else None
+            yield from executor.step(session, self.model, "frame", 0, 1, frame.ledger, deadline=due)
             executor.env.process(self._leave(executor, frame))
 
     def _leave(self, executor: Executor, frame: _Frame) -> Generator[simpy.Event, Any, None]:
@@ -111,4 +115,6 @@ class FrameStream:
         frame.ledger.close(latency)
         self.record.ledger.take(frame.ledger)
         self.record.latencies.append(latency)
+        if self.deadline is not None and latency > self.deadline:
+            self.record.late += 1
         self._gone()
