@@ -307,7 +307,7 @@ def test_json_has_the_keys_that_others_rely_on(desk: Desk) -> None:
     data = desk.json()
     assert {"schema", "scenario", "simulated_s", "events", "streams", "total", "cores", "dram", "memory"} <= set(data)
     assert data["warnings"][0]["code"] == "idle-core"
-    assert set(data["total"]) == {"decode_tokens_per_s", "tokens_per_s"}
+    assert set(data["total"]) == {"decode_tokens_per_s", "tokens_per_s", "goodput_per_s", "fairness"}
     assert {"resident_bytes", "usable_bytes"} <= set(data["memory"])
 
 

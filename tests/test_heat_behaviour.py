@@ -306,4 +306,4 @@ def test_a_step_that_never_ends_is_told_of() -> None:
     taken = {"rate": "30 GB/s", "written": 0, "on": "10 s", "period": "11 s"}
     result = run("single_1_5b", machine={"preset": "bpu80", "masters": {"camera": taken}}, run__until="20 s")
     (text,) = [w.text for w in result.warnings if w.code == "step-in-progress"]
-    assert text.startswith("alice: the decode step in progress at the end had taken 9")
+    assert text.startswith("alice: a decode step in progress at the end had taken 9")

@@ -3,8 +3,9 @@
 from bpusim.metrics.causes import CAUSES, Ledger, shares_ms
 from bpusim.metrics.heat import HeatStats, TripStats
 from bpusim.metrics.recorder import CoreCounters, Recorder
-from bpusim.metrics.result import ChatStats, CoreStats, DramStats, FrameStats, PhaseStats, Result, RunWarning
+from bpusim.metrics.result import CoreStats, DramStats, Result, RunWarning
 from bpusim.metrics.samples import Samples
+from bpusim.metrics.stats import ChatStats, FrameStats, PhaseStats
 from bpusim.metrics.streams import ChatRecord, FrameRecord, RequestRow, rate_per_s
 
 __all__ = [

@@ -22,6 +22,7 @@ CAUSES = (
     "handover",
     "queueing",
     "camera",
+    "pacing",
     "other",
 )
 """``compute``: array and vector unit at full clock. ``dram``: waiting for an unloaded channel. ``scratchpad``: for room
@@ -29,7 +30,7 @@ in it. ``contention``: for other masters of the channel. ``throttling``: what cl
 for cost, whoever chose them. ``wakeup``: of cores that had fallen asleep. ``dispatch``: submitting calls, interrupts,
 op overhead. ``host``: tokenising, sampling, logging, allocation. ``fallback``: CPU ops and their crossings.
 ``handover``: from core to core in a pipeline split. ``queueing``: for a busy core or CPU. ``camera``: stages outside
-the machine."""
+the machine. ``pacing``: a token that was held back, because its user asked for a slower pace."""
 
 
 _AT = {cause: k for k, cause in enumerate(CAUSES)}

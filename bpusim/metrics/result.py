@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bpusim.metrics.causes import shares_ms
 from bpusim.metrics.heat import HeatStats
 from bpusim.metrics.recorder import CoreCounters
-from bpusim.metrics.streams import ChatRecord, FrameRecord, RequestRow, rate_per_s
+from bpusim.metrics.stats import ChatStats, FrameStats, PhaseStats
+from bpusim.metrics.streams import RequestRow, rate_per_s
 from bpusim.ports import BufferKind
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["ChatStats", "CoreStats", "DramStats", "FrameStats", "PhaseStats", "Result", "RunWarning"]
+__all__ = ["CoreStats", "DramStats", "Result", "RunWarning"]
 
 SCHEMA = "bpusim-summary/1"
 
@@ -24,133 +24,6 @@ class RunWarning:
 
     code: str
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseStats:
-    """How the array was used over the wall time of a stream's phase: fractions of that time, and of the peak."""
-
-    seconds: float
-    mac_busy_fraction: float
-    mac_issued_fraction: float
-    mac_utilization: float
-
-    @classmethod
-    def of(cls, counters: CoreCounters, duration: Ps, peak_macs_per_s: int) -> PhaseStats:
-        """From counters; zero fractions of no time."""
-        peak = peak_macs_per_s * duration / PS_PER_S
-        if not duration:
-            return cls(0.0, 0.0, 0.0, 0.0)
-        return cls(duration / PS_PER_S, counters.mac_busy / duration, counters.issued / peak, counters.macs / peak)
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "seconds_s": self.seconds,
-            "mac_busy_fraction": self.mac_busy_fraction,
-            "mac_issued_fraction": self.mac_issued_fraction,
-            "mac_utilization": self.mac_utilization,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class ChatStats:
-    """A chat stream. Means are over all first tokens and over all later tokens; None where there are none."""
-
-    tokens: int
-    requests: int
-    ttft_mean_ms: float | None
-    ttft_p99_ms: float | None
-    tpot_mean_ms: float | None
-    itl_p50_ms: float | None
-    itl_p99_ms: float | None
-    decode_tokens_per_s: float
-    tokens_per_s: float
-    breakdown_ms: Mapping[str, float]
-    ttft_breakdown_ms: Mapping[str, float]
-    phases: Mapping[str, PhaseStats]
-
-    @classmethod
-    def of(cls, r: ChatRecord, elapsed: Ps, phases: Mapping[str, PhaseStats]) -> ChatStats:
-        """From a record over ``elapsed`` of wall time."""
-        first_tokens = len(r.ttfts)
-        ttft, ttft_shares = shares_ms(r.first.spent, first_tokens)
-        tpot, tpot_shares = shares_ms(r.decode.spent, r.decode_tokens)
-        return cls(
-            tokens=r.tokens,
-            requests=r.requests,
-            ttft_mean_ms=ttft if first_tokens else None,
-            ttft_p99_ms=r.ttfts.percentile_ms(99),
-            tpot_mean_ms=tpot if r.decode_tokens else None,
-            itl_p50_ms=r.gaps.percentile_ms(50),
-            itl_p99_ms=r.gaps.percentile_ms(99),
-            decode_tokens_per_s=1000 / tpot if tpot else 0.0,
-            tokens_per_s=rate_per_s(r.tokens, elapsed),
-            breakdown_ms=tpot_shares,
-            ttft_breakdown_ms=ttft_shares,
-            phases=phases,
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "kind": "chat",
-            "tokens": self.tokens,
-            "requests": self.requests,
-            "ttft_mean_ms": self.ttft_mean_ms,
-            "ttft_p99_ms": self.ttft_p99_ms,
-            "tpot_mean_ms": self.tpot_mean_ms,
-            "itl_p50_ms": self.itl_p50_ms,
-            "itl_p99_ms": self.itl_p99_ms,
-            "decode_tokens_per_s": self.decode_tokens_per_s,
-            "tokens_per_s": self.tokens_per_s,
-            "breakdown_ms": dict(self.breakdown_ms),
-            "ttft_breakdown_ms": dict(self.ttft_breakdown_ms),
-            "phases": {k: v.to_dict() for k, v in self.phases.items()},
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class FrameStats:
-    """A camera stream. ``fps`` counts frames that came through, over wall time."""
-
-    captured: int
-    frames: int
-    dropped: int
-    latency_mean_ms: float | None
-    latency_p50_ms: float | None
-    latency_p99_ms: float | None
-    fps: float
-    breakdown_ms: Mapping[str, float]
-
-    @classmethod
-    def of(cls, r: FrameRecord, elapsed: Ps) -> FrameStats:
-        """From a record over ``elapsed`` of wall time."""
-        mean, shares = shares_ms(r.ledger.spent, len(r.latencies))
-        return cls(
-            captured=r.captured,
-            frames=len(r.latencies),
-            dropped=r.dropped,
-            latency_mean_ms=mean if r.latencies else None,
-            latency_p50_ms=r.latencies.percentile_ms(50),
-            latency_p99_ms=r.latencies.percentile_ms(99),
-            fps=rate_per_s(len(r.latencies), elapsed),
-            breakdown_ms=shares,
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "kind": "frames",
-            "captured": self.captured,
-            "frames": self.frames,
-            "dropped": self.dropped,
-            "latency_mean_ms": self.latency_mean_ms,
-            "latency_p50_ms": self.latency_p50_ms,
-            "latency_p99_ms": self.latency_p99_ms,
-            "fps": self.fps,
-            "breakdown_ms": dict(self.breakdown_ms),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +158,19 @@ class Result:
         tokens = sum(s.tokens for s in self.streams.values() if isinstance(s, ChatStats))
         return rate_per_s(tokens, self.elapsed)
 
+    @property
+    def goodput_per_s(self) -> float:
+        """Requests a second that met what was asked of them, over all chat streams."""
+        return sum(s.goodput_per_s for s in self.streams.values() if isinstance(s, ChatStats))
+
+    @property
+    def fairness(self) -> float | None:
+        """Jain's index over the tokens a second of chat streams: 1 if all get the same, 1/n if one gets all; None of
+        fewer than two."""
+        rates = [s.tokens_per_s for s in self.streams.values() if isinstance(s, ChatStats)]
+        squares = sum(r * r for r in rates)
+        return sum(rates) ** 2 / (len(rates) * squares) if len(rates) > 1 and squares else None
+
     def to_dict(self) -> dict[str, Any]:
         """The summary: the same inputs give the same bytes. Nothing in it depends on the machine it ran on."""
         return {
@@ -295,7 +181,12 @@ class Result:
             "events": self.events,
             "seed": self.seed,
             "streams": {k: v.to_dict() for k, v in self.streams.items()},
-            "total": {"decode_tokens_per_s": self.decode_tokens_per_s, "tokens_per_s": self.tokens_per_s},
+            "total": {
+                "decode_tokens_per_s": self.decode_tokens_per_s,
+                "tokens_per_s": self.tokens_per_s,
+                "goodput_per_s": self.goodput_per_s,
+                "fairness": self.fairness,
+            },
             "cores": {k: v.to_dict() for k, v in self.cores.items()},
             "dram": self.dram.to_dict(),
             **({"heat": self.heat.to_dict()} if self.heat is not None else {}),

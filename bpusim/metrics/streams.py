@@ -8,7 +8,7 @@ from bpusim.metrics.causes import Ledger
 from bpusim.metrics.samples import Samples
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["ChatRecord", "FrameRecord", "RequestRow", "rate_per_s"]
+__all__ = ["ChatRecord", "FrameRecord", "Level", "RequestRow", "rate_per_s"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +30,73 @@ class RequestRow:
 
 
 @dataclass(slots=True)
+class Level:
+    """A number that goes up and down: what it is, the most it was, and its integral over time."""
+
+    now: int = 0
+    most: int = 0
+    _since: Ps = 0
+    _area: int = 0
+
+    def change(self, at: Ps, by: int) -> None:
+        """It changes by so much at this instant."""
+        self._area += self.now * (at - self._since)
+        self._since = at
+        self.now += by
+        self.most = max(self.most, self.now)
+
+    def mean(self, until: Ps) -> float:
+        """Over time, from 0 to ``until``."""
+        return (self._area + self.now * (until - self._since)) / until if until else 0.0
+
+
+@dataclass(slots=True)
 class ChatRecord:
     """Everything counted of one chat stream. ``decode`` and ``first`` sum the causes of all decode tokens and of all
     times to first token."""
 
     rows: list[RequestRow] | None = None
     """Every finished request, if they are to be kept."""
+    slo: tuple[Ps | None, Ps | None] = (None, None)
+    """TTFT and mean TPOT that a good request keeps."""
+    arrived: int = 0
+    rejected: int = 0
+    """Those that found no place in line."""
     requests: int = 0
+    good: int = 0
+    """Finished requests that met what was asked of them."""
+    restarts: int = 0
+    """Conversations that outgrew the context and began anew."""
     tokens: int = 0
     ttfts: Samples = field(default_factory=Samples)
     gaps: Samples = field(default_factory=Samples)
+    whole: Samples = field(default_factory=Samples)
+    """From arrival to the last token."""
     decode: Ledger = field(default_factory=Ledger)
     first: Ledger = field(default_factory=Ledger)
-    open: tuple[str, Ps] | None = None
-    """The step in progress: its phase and when it began."""
+    open: dict[int, tuple[str, Ps]] = field(default_factory=dict)
+    """The step in progress of each request under way: its phase and when it began."""
+    present: Level = field(default_factory=Level)
+    """Requests in the system."""
+
+    def came(self, at: Ps) -> None:
+        """A request that is not rejected."""
+        self.arrived += 1
+        self.present.change(at, 1)
+
+    def went(self, arrived: Ps, first: Ps, end: Ps, tokens: int) -> None:
+        """A request is answered."""
+        self.requests += 1
+        self.present.change(end, -1)
+        self.whole.append(end - arrived)
+        ttft, tpot = self.slo
+        in_time = ttft is None or first - arrived <= ttft
+        self.good += in_time and (tpot is None or end - first <= tpot * max(tokens - 1, 0))
 
     def phase_time(self, phase: str, now: Ps) -> Ps:
-        """Time spent in ``prefill`` or ``decode`` up to ``now``, the step in progress included."""
+        """Time spent in ``prefill`` or ``decode`` up to ``now``, steps in progress included."""
         done = self.ttfts.total if phase == "prefill" else self.gaps.total
-        return done + (now - self.open[1] if self.open is not None and self.open[0] == phase else 0)
+        return done + sum(now - since for p, since in self.open.values() if p == phase)
 
     def tokens_lost(self, lived: Ps) -> float:
         """How many more tokens ``lived``, the time since its start, would have brought without ``throttling``."""
@@ -65,12 +113,20 @@ class ChatRecord:
 class FrameRecord:
     """Everything counted of one camera stream."""
 
+    deadline: Ps | None = None
+    """From capture to the end."""
     captured: int = 0
     dropped: int = 0
+    lost: int = 0
+    """Those that the camera could not take, because the line was full and none is dropped."""
     late: int = 0
     """Those that took longer than their deadline."""
     latencies: Samples = field(default_factory=Samples)
     ledger: Ledger = field(default_factory=Ledger)
+    present: Level = field(default_factory=Level)
+    """Frames in the system."""
+    line: Level = field(default_factory=Level)
+    """Frames that wait for the model."""
 
 
 def rate_per_s(count: int, duration: Ps) -> float:

@@ -29,6 +29,7 @@ def print_result(result: Result, file: IO[str] | None = None, *, console: Consol
     chats = {n: s for n, s in result.streams.items() if isinstance(s, ChatStats)}
     frames = {n: s for n, s in result.streams.items() if isinstance(s, FrameStats)}
     tables = [_chats(chats, result)] if chats else []
+    tables += [_requests(chats)] if any(_open(s) for s in chats.values()) else []
     tables += [_frames(frames)] if frames else []
     tables += [*_breakdown(result, console), _cores(result), _dram(result), _masters(result)]
     for table in tables:
@@ -78,16 +79,47 @@ def _chats(chats: Mapping[str, ChatStats], result: Result) -> Table:
     return table
 
 
+def _open(s: ChatStats) -> bool:
+    """Whether its requests are more than one after the other."""
+    return s.under_way_most > 1 or s.rejected > 0 or _asked(s)
+
+
+def _asked(s: ChatStats) -> bool:
+    """Whether anything is asked of its requests."""
+    return s.slo_ttft_ms is not None or s.slo_tpot_ms is not None
+
+
+def _requests(chats: Mapping[str, ChatStats]) -> Table:
+    names = ("arrived", "answered", "rejected", "E2E ms", "p99 ms", "under way", "most", "good", "good/s")
+    table = plain_table("Requests", "stream", *names)
+    for name, s in chats.items():
+        asked = _asked(s)
+        table.add_row(
+            Text(name),
+            str(s.arrived),
+            str(s.requests),
+            str(s.rejected),
+            _ms(s.e2e_mean_ms),
+            _ms(s.e2e_p99_ms),
+            f"{s.under_way_mean:.2f}",
+            str(s.under_way_most),
+            f"{s.good / s.requests:.1%}" if asked and s.requests else "-",
+            f"{s.goodput_per_s:.3f}" if asked else "-",
+        )
+    return table
+
+
 def _frames(frames: Mapping[str, FrameStats]) -> Table:
     table = plain_table(
-        "Camera streams", "stream", "captured", "through", "dropped", "latency ms", "p99 ms", "frames/s"
+        "Camera streams", "stream", "captured", "through", "dropped", "late", "latency ms", "p99 ms", "frames/s"
     )
     for name, s in frames.items():
         table.add_row(
             Text(name),
             str(s.captured),
             str(s.frames),
-            str(s.dropped),
+            str(s.dropped + s.lost),
+            str(s.late) if s.deadline_ms is not None else "-",
             _ms(s.latency_mean_ms),
             _ms(s.latency_p99_ms),
             f"{s.fps:.2f}",

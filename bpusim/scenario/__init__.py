@@ -3,10 +3,13 @@
 from bpusim.scenario.loader import load_machine, load_scenario
 from bpusim.scenario.model import Scenario
 from bpusim.scenario.schema import (
+    ArrivalSpec,
     ChatSpec,
     EngineOptions,
+    FileSpec,
     FramesSpec,
     HostOptions,
+    LognormalSpec,
     ModelSpec,
     RunOptions,
     ScenarioSpec,
@@ -15,10 +18,13 @@ from bpusim.scenario.schema import (
 )
 
 __all__ = [
+    "ArrivalSpec",
     "ChatSpec",
     "EngineOptions",
+    "FileSpec",
     "FramesSpec",
     "HostOptions",
+    "LognormalSpec",
     "ModelSpec",
     "RunOptions",
     "Scenario",

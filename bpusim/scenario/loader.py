@@ -63,6 +63,7 @@ def load_scenario(path: str | Path, set: Mapping[str, object] | Iterable[str] = 
         engine=spec.engine,
         run=spec.run,
         document=document,
+        folders=folders,
         traces=traces,
     )
 

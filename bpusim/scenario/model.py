@@ -34,8 +34,14 @@ class Scenario:
     """The merged files and overrides, for the places of later errors."""
     make_policy: Callable[[], Policy] = field(repr=False, compare=False)
     """Makes a policy for a core."""
+    folders: Mapping[str, Path] = field(repr=False, compare=False)
+    """Folder of each file, by the name that places have for it."""
     traces: Mapping[str, Path] = field(repr=False)
     """Absolute path of each model's trace."""
+
+    def beside(self, name: str, *path: str | int) -> Path:
+        """The path of the file ``name``, which stands at ``path`` in the scenario: from the folder of who says so."""
+        return self.folders.get(self.where(*path).file, Path()).absolute() / name
 
     def where(self, *path: str | int) -> Place:
         """Where the value at ``path`` stands (``"models", "chat", "trace"``), or the nearest around it."""

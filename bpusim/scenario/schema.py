@@ -19,18 +19,21 @@ from pydantic import (
     ValidationInfo,
     WithJsonSchema,
     field_validator,
+    model_validator,
 )
 
 from bpusim.hardware.spec import MachineSpec
-from bpusim.runtime import POLICIES
 from bpusim.units import DIMENSIONS, Duration, FrameRate, format_quantity
 
 __all__ = [
+    "ArrivalSpec",
     "ChatSlo",
     "ChatSpec",
     "EngineOptions",
+    "FileSpec",
     "FramesSpec",
     "HostOptions",
+    "LognormalSpec",
     "ModelSpec",
     "RunOptions",
     "ScenarioSpec",
@@ -95,6 +98,19 @@ def _kind(value: Any) -> str:
     return "FramesSpec" if frames else "ChatSpec"
 
 
+def _length_known(value: Any) -> Any:
+    """Refuses a mapping that is no length, before the union is tried."""
+    if isinstance(value, dict) and ("file" in value) + bool(value.keys() & {"median", "sigma", "max"}) != 1:
+        raise ValueError("not a length; write tokens, {median: 200, sigma: 0.7, max: 1000} or {file: lengths.csv}")
+    return value
+
+
+def _length_kind(value: Any) -> str:
+    if isinstance(value, dict):
+        return "FileSpec" if "file" in value else "LognormalSpec"
+    return type(value).__name__ if isinstance(value, LognormalSpec | FileSpec) else "Count"
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -132,10 +148,13 @@ class ModelSpec(_Section):
         0,
         ge=0,
         le=255,
-        description="Of its calls: up to 253 by order, 254 before them, 255 before all (policy: priority)",
+        description="Of its calls, 0 to 255: 254 and 255 go before normal ones (policy: priority)",
+    )
+    sequences: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        None, description="Sequences that its KV cache has room for; one for each user if absent"
     )
     max_call: Annotated[Duration, Field(gt=0)] | None = Field(
-        None, description="Longest piece that its calls are cut into; others may go between two; uncut if absent"
+        None, description="Longest piece of its calls, others may go between two; uncut if absent"
     )
 
     @field_validator("split")
@@ -163,21 +182,115 @@ class ChatSlo(_Section):
     tpot: Annotated[Duration, Field(gt=0)] | None = Field(None, description="Mean time of each later token")
 
 
+class LognormalSpec(_Section):
+    """A length with a lognormal distribution, as prompts and answers of real users have it."""
+
+    median: Annotated[float, Field(gt=0, le=1e9, strict=False)] = Field(description="Half are longer")
+    sigma: Annotated[float, Field(ge=0, le=10, strict=False)] = Field(
+        description="Standard deviation of the logarithm: 0.7 puts 95 % within a factor of four"
+    )
+    max: Count = Field(description="Longest; longer draws are cut to it")
+    min: Count = Field(1, description="Shortest; shorter draws are raised to it")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> LognormalSpec:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is above max {self.max}; exchange them")
+        return self
+
+
+class FileSpec(_Section):
+    """Lengths from a CSV file with columns prompt_tokens and output_tokens, one after the other."""
+
+    file: str = Field(min_length=1, description="Path of the CSV file, from the file that names it")
+
+
+Length = Annotated[
+    Annotated[Count, Tag("Count")]
+    | Annotated[LognormalSpec, Tag("LognormalSpec")]
+    | Annotated[FileSpec, Tag("FileSpec")],
+    Discriminator(_length_kind),
+    BeforeValidator(_length_known),
+]
+"""Tokens: a number, a distribution, or a column of a file."""
+
+
+class ArrivalSpec(_Section):
+    """Requests that come from outside, whatever becomes of those before."""
+
+    poisson: Annotated[FrameRate, Field(gt=0, le=1e6)] | None = Field(
+        None, description="Mean rate of a Poisson process, such as 0.2 Hz"
+    )
+    gamma: Annotated[FrameRate, Field(gt=0, le=1e6)] | None = Field(
+        None, description="Mean rate, with intervals of a gamma distribution"
+    )
+    cv: Annotated[float, Field(gt=0, le=100, strict=False)] | None = Field(
+        None, description="gamma: standard deviation of an interval over its mean; above 1 in bursts"
+    )
+    every: Annotated[Duration, Field(gt=0)] | None = Field(None, description="A fixed interval")
+    file: str | None = Field(
+        None, min_length=1, description="CSV with columns arrival_s, prompt_tokens, output_tokens, from here"
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> ArrivalSpec:
+        given = [n for n in ("poisson", "gamma", "every", "file") if getattr(self, n) is not None]
+        if len(given) != 1:
+            raise ValueError(f"{' and '.join(given) or 'nothing'} is given; write one of poisson, gamma, every or file")
+        if (self.cv is not None) != (self.gamma is not None):
+            raise ValueError("gamma and cv go together; write both, such as {gamma: 0.2 Hz, cv: 2}, or poisson")
+        return self
+
+
 class ChatSpec(_Section):
-    """A chat user in a closed loop: asks, reads the answer, thinks, asks again."""
+    """Chat users. In a closed loop each asks, reads the answer, thinks and asks again; with ``arrivals`` requests come
+    from outside."""
 
     chat: str = Field(description="Name of the model that answers")
-    prompt: Count = Field(description="Tokens of each prompt, such as 32")
-    output: Count = Field(description="Tokens of each answer, such as 32")
+    prompt: Length | None = Field(None, description="Tokens of each prompt, such as 32")
+    output: Length | None = Field(None, description="Tokens of each answer, such as 32")
     requests: Annotated[
         int | Literal["forever"],
         PlainValidator(_requests),
         WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "forever"}]}),
-    ] = Field(1, description="Number of requests, or forever")
-    start: Duration = Field(0, description="Time of the first request")
+    ] = Field(1, description="Number of requests of each user, or of all arrivals, or forever")
+    users: Count = Field(1, le=10_000, description="Users at the same time, each with requests of its own")
+    arrivals: ArrivalSpec | None = Field(None, description="How requests come from outside; a closed loop if absent")
+    waiting: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
+        None, description="Requests that may wait for the KV cache, others are rejected; no limit if absent"
+    )
+    history: Literal["none", "kept", "reread"] = Field(
+        "none", description="Prompts go on from earlier answers: kept in the cache, or read again each time"
+    )
+    pace: Annotated[FrameRate, Field(gt=0, le=1e6)] | None = Field(
+        None, description="Most tokens a second of an answer, such as 10 Hz; as fast as they come if absent"
+    )
+    start: Duration = Field(0, description="Time of the first request, or from which on they arrive")
     think: Duration = Field(0, description="Time between an answer's last token and the next request")
+    think_spread: Literal["none", "exponential"] = Field(
+        "none", description="Whether think is the same each time, or the mean of an exponential distribution"
+    )
     slo: ChatSlo = Field(ChatSlo(), description="What counts as good: requests that meet all of it")
     weight: Weight = Field(1.0, description="Share of a core by policy: weighted_fair")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ChatSpec:
+        by_file = self.arrivals is not None and self.arrivals.file is not None
+        missing = [n for n in ("prompt", "output") if getattr(self, n) is None]
+        if missing and not by_file:
+            of = "prompt" if missing[0] == "prompt" else "answer"
+            raise ValueError(f"'{missing[0]}' is missing; add {missing[0]}: tokens of each {of}, such as 32")
+        if by_file and len(missing) < 2:
+            raise ValueError("the file of arrivals has prompts and outputs; remove prompt and output")
+        if self.arrivals is not None and self.think:
+            raise ValueError("arrivals do not think; remove think, or arrivals for a closed loop")
+        if self.arrivals is not None and (self.users > 1 or self.history != "none"):
+            raise ValueError("arrivals are of no user in particular; remove users and history")
+        if self.arrivals is None and self.waiting is not None:
+            raise ValueError("a closed loop rejects nobody; remove waiting, or add arrivals")
+        if self.think_spread != "none" and not self.think:
+            raise ValueError("think_spread needs think, its mean; add think: 4 s")
+        return self
 
 
 class FramesSpec(_Section):
@@ -186,8 +299,15 @@ class FramesSpec(_Section):
     frames: str = Field(description="Name of the model that processes the frames")
     rate: Annotated[FrameRate, Field(gt=0, le=1e6)] = Field(description="Frames per second, such as 30 Hz")
     count: Count | None = Field(None, description="Number of frames; endless if absent")
+    jitter: Duration = Field(0, description="How much earlier or later than its turn a frame may come at most")
     queue: Count = Field(1, description="Frames that may wait for the model")
-    drop: Literal["oldest", "newest"] = Field("oldest", description="The frame that a full queue loses")
+    drop: Literal["oldest", "newest", "block"] = Field(
+        "oldest", description="The frame that a full queue loses; block: none, the camera waits"
+    )
+    threads: Count = Field(1, le=1000, description="Frames that the host may have in the model at a time")
+    overlap: Literal["on", "off"] = Field(
+        "on", description="Whether the next frame is begun while the CPU does what is after the model"
+    )
     before: dict[Stage, Duration] = Field(
         {}, description="Time each frame spends ahead of the queue, by stage (camera, cpu)"
     )
@@ -196,7 +316,7 @@ class FramesSpec(_Section):
     )
     start: Duration = Field(0, description="Time of the first frame")
     deadline: Annotated[Duration, Field(gt=0)] | None = Field(
-        None, description="From capture to the end: frames that take longer are counted, and policies may go by it"
+        None, description="From capture to the end: later frames are counted, and policies may go by it"
     )
     weight: Weight = Field(1.0, description="Share of a core by policy: weighted_fair")
 
@@ -228,7 +348,7 @@ class EngineOptions(_Section):
         "on",
         description="Tiles that move as one flow: all that may (on), what cannot stall (exact), none (off)",
     )
-    seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random draws; nothing draws yet")
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random draws")
 
 
 class RunOptions(_Section):
@@ -254,7 +374,7 @@ class ScenarioSpec(_Section):
     policy: str = Field(
         "priority",
         min_length=1,
-        description=f"Which ready call a core runs next: {', '.join(POLICIES)}, or module:Class",
+        description="Which ready call a core runs next: a name (see the guide), or module:Class",
     )
     engine: EngineOptions = Field(EngineOptions(), description="Settings of the simulator")
     run: RunOptions = Field(RunOptions(), description="When the run ends")

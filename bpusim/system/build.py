@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import simpy
 
@@ -22,7 +22,6 @@ from bpusim.metrics import (
     CoreCounters,
     CoreStats,
     DramStats,
-    FrameRecord,
     FrameStats,
     PhaseStats,
     Recorder,
@@ -31,11 +30,12 @@ from bpusim.metrics import (
     RunWarning,
 )
 from bpusim.runtime import CoreQueue, Executor, MemoryMap, PlacedModel, Policy, RuntimeOptions
-from bpusim.scenario import ChatSpec, Scenario, load_scenario
+from bpusim.scenario import Scenario, load_scenario
 from bpusim.system.channels import channel_of, channel_warnings, known_error, port_of, table_of
 from bpusim.system.clocking import clock_warnings, clocks_of, control_clocks
 from bpusim.system.heating import MeteredRecorder, cooling_warnings, heat_of, heat_stats, heat_warnings
 from bpusim.system.load import check_streams, load_traces, memory_of, name_warnings, place_models
+from bpusim.system.streams import lengths_of, streams_of
 from bpusim.thermal import ClockControl, Heat
 from bpusim.units import PS_PER_S, Ps, format_quantity
 from bpusim.workload import ChatStream, FrameStream
@@ -105,7 +105,8 @@ class System:
         warnings = [w for name in scenario.models for w in name_warnings(name)]
         models, placing = place_models(scenario, traces)
         memory = memory_of(scenario, models)
-        check_streams(scenario, models)
+        lengths = lengths_of(scenario)
+        check_streams(scenario, models, lengths)
         env = CountingEnvironment(initial_time=0)
         recorder = MeteredRecorder() if machine.cooling is not None else Recorder()
         clocks = clocks_of(scenario)
@@ -130,7 +131,7 @@ class System:
         make = scenario.make_policy if policy is None else lambda: deepcopy(policy)
         queues = {i: CoreQueue(env, core, make()) for i, core in enumerate(cores)}
         executor = Executor(env, host, queues, options)
-        streams = {name: _stream(name, spec, models, records) for name, spec in scenario.streams.items()}
+        streams = streams_of(env, scenario, models, lengths, records=records)
         system = cls(
             scenario,
             env,
@@ -181,15 +182,15 @@ class System:
         """Streams whose step in progress takes many times as long as those before: it is in none of their figures."""
         out = []
         for name, s in self.streams.items():
-            if isinstance(s, ChatStream) and s.record.open is not None:
-                phase, since = s.record.open
+            if not isinstance(s, ChatStream):
+                continue
+            for phase, since in s.record.open.values():
                 done = s.record.gaps if phase == "decode" else s.record.ttfts
                 if len(done) and (now - since) * len(done) > _STUCK * done.total:
-                    text = (
-                        f"{name}: the {phase} step in progress at the end had taken {(now - since) / PS_PER_S:.3g} s, "
-                    )
+                    text = f"{name}: a {phase} step in progress at the end had taken {(now - since) / PS_PER_S:.3g} s, "
                     mean = f"those before it {done.total / len(done) / 1e9:.3g} ms on average; latencies leave it out"
                     out.append(RunWarning("step-in-progress", text + mean))
+                    break
         return out
 
     def _finite(self, name: str) -> bool:
@@ -321,34 +322,3 @@ def _merge(scenario: Scenario) -> Merge:
     """At bank fidelity nobody knows a rate ahead, and lines compete one by one: only what cannot stall is merged."""
     engine = scenario.engine
     return "exact" if engine.dram == "bank" and engine.merge == "on" else engine.merge
-
-
-def _stream(name: str, spec: Any, models: Mapping[str, PlacedModel], records: bool) -> ChatStream | FrameStream:
-    if isinstance(spec, ChatSpec):
-        requests = None if spec.requests == "forever" else spec.requests
-        return ChatStream(
-            name,
-            models[spec.chat],
-            spec.prompt,
-            spec.output,
-            requests,
-            spec.start,
-            spec.think,
-            ChatRecord([] if records else None),
-            (spec.slo.ttft, spec.slo.tpot),
-            spec.weight,
-        )
-    return FrameStream(
-        name,
-        models[spec.frames],
-        spec.rate,
-        spec.count,
-        spec.queue,
-        spec.drop,
-        spec.before,
-        spec.after,
-        spec.start,
-        FrameRecord(),
-        spec.deadline,
-        spec.weight,
-    )

@@ -10,6 +10,7 @@ from bpusim.errors import BpusimError, Problem, ScenarioError, TraceError
 from bpusim.metrics import RunWarning
 from bpusim.runtime import MemoryMap, Need, PlacedModel, lay_out, place
 from bpusim.scenario import ChatSpec, Scenario
+from bpusim.system.streams import Lengths, sequences_of
 from bpusim.trace import Trace, load_trace
 
 __all__ = ["check_streams", "load_traces", "memory_of", "name_warnings", "place_models"]
@@ -113,12 +114,11 @@ def memory_of(scenario: Scenario, models: Mapping[str, PlacedModel]) -> MemoryMa
     """Where everything lies in memory, or an error with the table of what does not fit."""
     needs = []
     for name, model in models.items():
-        users = sum(1 for s in scenario.streams.values() if isinstance(s, ChatSpec) and s.chat == name)
-        needs.append(Need.of(name, model.trace, model.context, users))
+        needs.append(Need.of(name, model.trace, model.context, sequences_of(scenario, name)))
     return lay_out(needs, scenario.machine.dram.usable, scenario.where("models"))
 
 
-def check_streams(scenario: Scenario, models: Mapping[str, PlacedModel]) -> None:
+def check_streams(scenario: Scenario, models: Mapping[str, PlacedModel], lengths: Mapping[str, Lengths]) -> None:
     """Every stream has a model that can serve it, and fits its context."""
     problems = []
     for name, spec in scenario.streams.items():
@@ -134,10 +134,11 @@ def check_streams(scenario: Scenario, models: Mapping[str, PlacedModel]) -> None
                     f"name a model compiled from {'an LLM' if key == 'chat' else 'a model that takes frames'}",
                 )
             )
-        elif isinstance(spec, ChatSpec) and spec.prompt + spec.output > model.context:
+        elif isinstance(spec, ChatSpec) and lengths[name].longest() > model.context:
+            prompt, output = lengths[name].most("prompt"), lengths[name].most("output")
             problems.append(
                 Problem(
-                    f"prompt {spec.prompt} and output {spec.output} exceed the context of {model.context} tokens",
+                    f"prompt {prompt} and output {output} exceed the context of {model.context} tokens",
                     scenario.where("streams", name, "prompt"),
                     "shorten them, or compile the model with a longer --context",
                 )

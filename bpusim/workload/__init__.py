@@ -1,6 +1,21 @@
-"""Sources of work: chat users and cameras."""
+"""Sources of work: chat users and cameras, and the random draws behind them."""
 
 from bpusim.workload.chat import ChatStream
+from bpusim.workload.draws import Ask, asks, every, fixed, gamma, generator, listed, lognormal, poisson
 from bpusim.workload.frames import FrameStream
+from bpusim.workload.slots import Slots
 
-__all__ = ["ChatStream", "FrameStream"]
+__all__ = [
+    "Ask",
+    "ChatStream",
+    "FrameStream",
+    "Slots",
+    "asks",
+    "every",
+    "fixed",
+    "gamma",
+    "generator",
+    "listed",
+    "lognormal",
+    "poisson",
+]

@@ -1,10 +1,10 @@
-"""A chat user in a closed loop: asks, reads the answer, thinks, asks again."""
+"""Chat users: in a closed loop (ask, read the answer, think, ask again) or as requests that arrive from outside."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import simpy
 
@@ -12,28 +12,50 @@ from bpusim.cores import HostTraffic
 from bpusim.metrics import ChatRecord, Ledger, RequestRow
 from bpusim.runtime import Executor, PlacedModel, Session, Terms
 from bpusim.units import Ps
+from bpusim.workload.draws import Ask
+from bpusim.workload.slots import Slots
 
-__all__ = ["ChatStream"]
+__all__ = ["ChatStream", "History"]
 
 _LOGIT_BYTES = 2
+History = Literal["none", "kept", "reread"]
+
+
+@dataclass(slots=True)
+class _User:
+    """A conversation: its thread on the host, and what the cache holds of it (or would have to be read again)."""
+
+    session: Session
+    past: int = 0
 
 
 @dataclass(slots=True)
 class ChatStream:
-    """``requests`` (None: endless) of ``prompt`` and ``output`` tokens; the record says how they went."""
+    """Requests of ``users``, each one's from ``asks(user)``; the record says how they went.
+
+    ``requests``: of all users, None if endless. ``open``: they arrive whatever becomes of those before; ``waiting``: so
+    many may stand in line for a place in the KV cache, the others are rejected (None: no limit). ``history``: whether a
+    user's prompt goes on from the answers before it, which are still in the cache (``kept``) or ``reread``. ``pace``:
+    the least time from one token's start to the next one's. What the record's ``slo`` asks for are the deadlines of
+    prefill and of each decode step.
+    """
 
     name: str
     model: PlacedModel
-    prompt: int
-    output: int
+    asks: Callable[[int], Iterator[Ask]]
     requests: int | None
     start: Ps
-    think: Ps
+    slots: Slots
     record: ChatRecord
-    slo: tuple[Ps | None, Ps | None] = (None, None)
-    """TTFT and TPOT to be met: deadlines of prefill and of each decode step."""
+    users: int = 1
+    open: bool = False
+    waiting: int | None = None
+    history: History = "none"
+    pace: Ps = 0
     weight: float = 1.0
     _logits: HostTraffic = field(init=False)
+    _index: int = 0
+    _drained: simpy.Event | None = None
 
     def __post_init__(self) -> None:
         vocab = self.model.trace.header.vocab
@@ -41,57 +63,118 @@ class ChatStream:
 
     @property
     def over(self) -> bool:
-        """Whether all its requests are answered."""
-        return self.record.requests == self.requests
+        """Whether all its requests are answered, or rejected."""
+        return self.requests is not None and self.record.requests + self.record.rejected >= self.requests
 
     def run(self, executor: Executor) -> Generator[simpy.Event, Any, None]:
-        """The user's life, as a SimPy process."""
-        session = Session(self.name, Terms(self.model.priority, self.weight, self.model.max_call))
+        """The stream's life, as a SimPy process."""
+        env = executor.env
         if self.start:
-            yield executor.env.timeout(self.start)
-        index = 0
-        while self.requests is None or index < self.requests:
-            yield from self._request(executor, session, index)
-            index += 1
-            if self.think and index != self.requests:
-                yield executor.env.timeout(self.think)
+            yield env.timeout(self.start)
+        if self.open:
+            yield from self._arrivals(executor)
+        elif self.users == 1:
+            yield from self._user(executor, 0)
+        else:
+            yield env.all_of([env.process(self._user(executor, k)) for k in range(self.users)])
 
-    def _request(self, executor: Executor, session: Session, index: int) -> Generator[simpy.Event, Any, None]:
-        spec, record = executor.host.spec, self.record
-        arrived = executor.now()
-        ttft, tpot = self.slo
-        due = arrived + ttft if ttft is not None else None
-        record.open = ("prefill", arrived)
+    def _new(self) -> _User:
+        return _User(Session(self.name, Terms(self.model.priority, self.weight, self.model.max_call)))
+
+    def _user(self, executor: Executor, k: int) -> Generator[simpy.Event, Any, None]:
+        user = self._new()
+        held = self.history == "kept"
+        for n, ask in enumerate(self.asks(k)):
+            if n and ask.gap:
+                yield executor.env.timeout(ask.gap)
+            self.record.came(executor.now())
+            yield from self._request(executor, user, ask, take=not (held and n), give=not held)
+
+    def _arrivals(self, executor: Executor) -> Generator[simpy.Event, Any, None]:
+        env = executor.env
+        for ask in self.asks(0):
+            if ask.gap:
+                yield env.timeout(ask.gap)
+            if self.waiting is not None and not self.slots.free and self.slots.waiting >= self.waiting:
+                self.record.arrived += 1
+                self.record.rejected += 1
+                continue
+            self.record.came(executor.now())
+            env.process(self._request(executor, self._new(), ask, take=True, give=True))
+        if self.record.present.now:
+            self._drained = simpy.Event(env)
+            yield self._drained
+
+    def _request(
+        self, executor: Executor, user: _User, ask: Ask, *, take: bool, give: bool
+    ) -> Generator[simpy.Event, Any, None]:
+        """One request from its arrival to its last token. ``take``, ``give``: a place in the KV cache, before and
+        after."""
+        spec, record, now = executor.host.spec, self.record, executor.now
+        index, self._index = self._index, self._index + 1
+        arrived = now()
+        record.open[index] = ("prefill", arrived)
         ledger = Ledger()
-        yield from executor.on_host(spec.per_request + self.prompt * spec.tokenize_per_token, "host", ledger)
-        chunk = self.model.trace.phase("prefill").tokens or self.prompt
-        for done in range(0, self.prompt, chunk):
-            tokens = min(chunk, self.prompt - done)
-            more = done + tokens < self.prompt or self.output > 1
-            yield from executor.step(session, self.model, "prefill", done, tokens, ledger, more=more, deadline=due)
+        turn = self.slots.take() if take else None
+        if turn is not None:
+            yield turn
+            ledger.add("queueing", now() - arrived)
+        kv, prompt = self._position(user, ask)
+        ttft, tpot = record.slo
+        due = arrived + ttft if ttft is not None else None
+        yield from executor.on_host(spec.per_request + prompt * spec.tokenize_per_token, "host", ledger)
+        chunk = self.model.trace.phase("prefill").tokens or prompt
+        begun = now()
+        for done in range(0, prompt, chunk):
+            tokens = min(chunk, prompt - done)
+            more = done + tokens < prompt or ask.output > 1
+            yield from executor.step(
+                user.session, self.model, "prefill", kv + done, tokens, ledger, more=more, deadline=due
+            )
         yield from self._sample(executor, ledger)
-        first = executor.now()
+        first = now()
         ledger.close(first - arrived)
         record.first.take(ledger)
         record.ttfts.append(first - arrived)
         record.tokens += 1
-        for n in range(self.output - 1):
-            begin = executor.now()
-            record.open = ("decode", begin)
+        kv += prompt
+        for n in range(ask.output - 1):
+            begin = now()
+            record.open[index] = ("decode", begin)
             ledger = Ledger()
+            if self.pace and begin < begun + self.pace:
+                yield executor.env.timeout(begun + self.pace - begin)
+                ledger.add("pacing", now() - begin)
+            begun = now()
             due = begin + tpot if tpot is not None else None
-            more = n + 2 < self.output  # nobody can prepare for a request that has not come
-            yield from executor.step(session, self.model, "decode", self.prompt + n, 1, ledger, more=more, deadline=due)
+            more = n + 2 < ask.output  # nobody can prepare for a request that has not come
+            yield from executor.step(user.session, self.model, "decode", kv + n, 1, ledger, more=more, deadline=due)
             yield from self._sample(executor, ledger)
-            gap = executor.now() - begin
+            gap = now() - begin
             ledger.close(gap)
             record.decode.take(ledger)
             record.gaps.append(gap)
             record.tokens += 1
-        record.open = None
-        record.requests += 1
+        del record.open[index]
+        if give:
+            self.slots.give()
+        end = now()
+        record.went(arrived, first, end, ask.output)
         if record.rows is not None:
-            record.rows.append(RequestRow(self.name, index, self.prompt, self.output, arrived, first, executor.now()))
+            record.rows.append(RequestRow(self.name, index, prompt, ask.output, arrived, first, end))
+        if self._drained is not None and not record.present.now:
+            self._drained.succeed()
+
+    def _position(self, user: _User, ask: Ask) -> tuple[int, int]:
+        """(cache entries that are there, tokens to be read) at the start of a request."""
+        if self.history == "none":
+            return 0, ask.prompt
+        if user.past and user.past + 1 + ask.prompt + ask.output > self.model.context:
+            user.past = 0  # it does not fit any more: the user starts anew
+            self.record.restarts += 1
+        new = ask.prompt + (1 if user.past else 0)  # the last token of an answer is not in the cache yet
+        past, user.past = user.past, user.past + new + ask.output - 1
+        return (past, new) if self.history == "kept" else (0, past + new)
 
     def _sample(self, executor: Executor, ledger: Ledger) -> Generator[simpy.Event, Any, None]:
         """Read a row of logits, pick a token, send it out."""

@@ -1,4 +1,4 @@
-"""A camera: frames at a fixed rate, a short queue, a model, and stages before and after."""
+"""A camera: frames at a rate, a short line, a model, and stages before and after."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from typing import Any, Literal
 
 import simpy
 
+from bpusim.errors import SimulationError
 from bpusim.metrics import FrameRecord, Ledger
 from bpusim.runtime import Executor, PlacedModel, Session, Terms
 from bpusim.units import PS_PER_S, Ps
+from bpusim.workload.draws import Draw, fixed
 
 __all__ = ["FrameStream"]
+
+_ON_TIME = fixed(0)
+_MOST = 100_000
+"""Frames under way at a time: more than that will never be served."""
 
 
 @dataclass(slots=True)
@@ -25,53 +31,71 @@ class _Frame:
 
 @dataclass(slots=True)
 class FrameStream:
-    """Frames at ``rate`` Hz (``count`` of them, None: endless). ``camera`` stages pass outside the machine and overlap
-    from frame to frame; ``cpu`` stages occupy a CPU core. A frame that finds the queue full costs one: itself
-    (``newest``) or the one that waits longest (``oldest``)."""
+    """Frames at ``rate`` Hz (``count`` of them, None: endless), each up to ``jitter`` early or late. ``camera`` stages
+    pass outside the machine and overlap from frame to frame; ``cpu`` stages occupy a CPU core.
+
+    A frame that finds the line of ``queue`` full costs one: itself (``newest``), the one that waits longest
+    (``oldest``), or none (``block``): it waits, and the camera takes no other meanwhile. ``threads`` take frames from
+    the line; with ``overlap`` a thread takes the next one while the CPU still works on what comes after the model.
+    """
 
     name: str
     model: PlacedModel
     rate: float
     count: int | None
     queue: int
-    drop: Literal["oldest", "newest"]
-    before: Mapping[str, Ps]
-    after: Mapping[str, Ps]
+    drop: Literal["oldest", "newest", "block"]
+    before: Mapping[Any, Ps]
+    after: Mapping[Any, Ps]
     start: Ps
     record: FrameRecord
-    deadline: Ps | None = None
-    """From capture to the end."""
     weight: float = 1.0
+    jitter: Draw = _ON_TIME
+    """ps by which a frame is late."""
+    threads: int = 1
+    overlap: bool = True
     _line: deque[_Frame] = field(default_factory=deque)
-    _wake: simpy.Event | None = None
-    _open: int = 0
+    _idle: deque[simpy.Event] = field(default_factory=deque)
+    """Threads that wait for a frame."""
+    _blocked: deque[simpy.Event] = field(default_factory=deque)
+    """Frames that wait for room in the line."""
     _drained: simpy.Event | None = None
 
     def run(self, executor: Executor) -> Generator[simpy.Event, Any, None]:
         """The camera's life, as a SimPy process; ends when the last of ``count`` frames is through."""
-        env = executor.env
-        env.process(self._serve(executor))
+        env, now = executor.env, executor.now
+        for _ in range(self.threads):
+            env.process(self._serve(executor))
         index = 0
         while self.count is None or index < self.count:
-            due = self.start + round(index * PS_PER_S / self.rate)
-            if due > executor.now():
-                yield env.timeout(due - executor.now())
-            self.record.captured += 1
-            self._open += 1
-            env.process(self._arrive(executor))
+            due = self.start + round(index * PS_PER_S / self.rate) + self.jitter()
+            if due > now():
+                yield env.timeout(due - now())
             index += 1
-        if self._open:
+            if self.drop == "block" and self._blocked:
+                self.record.lost += 1
+                continue
+            self.record.captured += 1
+            self.record.present.change(now(), 1)
+            if self.record.present.now > _MOST:
+                raise SimulationError(
+                    f"{_MOST} frames of {self.name} are under way at {now() / PS_PER_S:.3f} s: they come faster than "
+                    "what is before the model takes them",
+                    do="lower the rate, or shorten the stages before",
+                )
+            env.process(self._arrive(executor))
+        if self.record.present.now:
             self._drained = simpy.Event(env)
             yield self._drained
 
-    def _gone(self) -> None:
+    def _gone(self, at: Ps) -> None:
         """A frame has left, served or dropped."""
-        self._open -= 1
-        if not self._open and self._drained is not None:
+        self.record.present.change(at, -1)
+        if not self.record.present.now and self._drained is not None:
             self._drained.succeed()
 
     def _stages(
-        self, executor: Executor, stages: Mapping[str, Ps], ledger: Ledger
+        self, executor: Executor, stages: Mapping[Any, Ps], ledger: Ledger
     ) -> Generator[simpy.Event, Any, None]:
         for stage, duration in stages.items():
             if stage == "camera":
@@ -84,29 +108,43 @@ class FrameStream:
         """From capture to the queue."""
         captured, ledger = executor.now(), Ledger()
         yield from self._stages(executor, self.before, ledger)
-        if len(self._line) >= self.queue:
+        if len(self._line) >= self.queue and self.drop == "block":
+            room = simpy.Event(executor.env)
+            self._blocked.append(room)
+            arrived = executor.now()
+            yield room
+            ledger.add("queueing", executor.now() - arrived)
+        elif len(self._line) >= self.queue:
             self.record.dropped += 1
-            self._gone()
+            self._gone(executor.now())
             if self.drop == "newest":
                 return
             self._line.popleft()
+            self.record.line.change(executor.now(), -1)
         self._line.append(_Frame(captured, executor.now(), ledger))
-        if self._wake is not None and not self._wake.triggered:
-            self._wake.succeed()
+        self.record.line.change(executor.now(), 1)
+        if self._idle:
+            self._idle.popleft().succeed()
 
     def _serve(self, executor: Executor) -> Generator[simpy.Event, Any, None]:
-        """One frame after another through the model; what comes after it overlaps the next."""
+        """A thread: one frame after another through the model."""
         session = Session(self.name, Terms(self.model.priority, self.weight, self.model.max_call))
         while True:
-            if not self._line:
-                self._wake = simpy.Event(executor.env)
-                yield self._wake
+            while not self._line:
+                self._idle.append(simpy.Event(executor.env))
+                yield self._idle[-1]
             frame = self._line.popleft()
+            self.record.line.change(executor.now(), -1)
+            if self._blocked:
+                self._blocked.popleft().succeed()
             frame.ledger.add("queueing", executor.now() - frame.queued)
             yield from executor.on_host(executor.host.spec.per_frame, "host", frame.ledger)
-            due = frame.captured + self.deadline if self.deadline is not None else None
+            due = frame.captured + self.record.deadline if self.record.deadline is not None else None
             yield from executor.step(session, self.model, "frame", 0, 1, frame.ledger, deadline=due)
-            executor.env.process(self._leave(executor, frame))
+            if self.overlap:
+                executor.env.process(self._leave(executor, frame))
+            else:
+                yield from self._leave(executor, frame)
 
     def _leave(self, executor: Executor, frame: _Frame) -> Generator[simpy.Event, Any, None]:
         """From the model to the user."""
@@ -115,6 +153,6 @@ class FrameStream:
         frame.ledger.close(latency)
         self.record.ledger.take(frame.ledger)
         self.record.latencies.append(latency)
-        if self.deadline is not None and latency > self.deadline:
+        if self.record.deadline is not None and latency > self.record.deadline:
             self.record.late += 1
-        self._gone()
+        self._gone(executor.now())

@@ -335,7 +335,7 @@ def test_a_value_python_cannot_write_to_a_file_is_refused(desk: Desk) -> None:
         (
             "output: 16, ",
             "",
-            "a.yaml:7:3: error: streams.alice: 'output' is missing; add output: tokens of each answer, such as 32",
+            "a.yaml:7:10: error: streams.alice: 'output' is missing; add output: tokens of each answer, such as 32",
         ),
         (
             "requests: 4",
@@ -366,7 +366,7 @@ def test_a_value_python_cannot_write_to_a_file_is_refused(desk: Desk) -> None:
         (
             "rate: 12.5 Hz",
             "rate: 30 Hz, drop: oldst",
-            "a.yaml:8:43: error: streams.cam.drop: 'oldst' is not one of oldest, newest; did you mean 'oldest'?",
+            "a.yaml:8:43: error: streams.cam.drop: 'oldst' is not one of oldest, newest, block; did you mean 'oldest'?",
         ),
         (
             "chat: left",
@@ -409,7 +409,8 @@ def test_a_value_python_cannot_write_to_a_file_is_refused(desk: Desk) -> None:
         (
             "about: Two users",
             "policy: lifo",
-            "a.yaml:1:9: error: policy: 'lifo' is not known; write fifo",
+            "a.yaml:1:9: error: policy: no policy is named 'lifo'; "
+            "did you mean 'fifo'? One of your own is module:Class",
         ),
         (
             "requests: 4",

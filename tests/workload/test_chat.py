@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bpusim.metrics import ChatRecord, RequestRow
-from bpusim.workload import ChatStream
+from bpusim.workload import ChatStream, Slots, asks, fixed
 
 Make = Callable[..., Any]
 NS = 1000
@@ -24,8 +24,11 @@ def stream(b: Any, cycles: tuple[int, ...] = (100,), **changes: Any) -> ChatStre
     trace = b.trace(
         type(op)("a", "A", "mac", cycles=cycles), phases=("prefill", "decode"), tokens=4, chunk=4, vocab=20, context=64
     )
-    keys = {"prompt": 6, "output": 3, "requests": 1, "start": 0, "think": 0} | changes
-    return ChatStream("chat", b.model(trace), record=ChatRecord([]), **keys)
+    keys: dict[str, Any] = {"prompt": 6, "output": 3, "requests": 1, "start": 0, "think": 0} | changes
+    each = keys["requests"]
+    draws = [fixed(keys.pop(k)) for k in ("prompt", "output", "think")]
+    slots = Slots(b.env, "m", keys.pop("slots", 1))
+    return ChatStream("chat", b.model(trace), lambda _: asks(*draws, each), slots=slots, record=ChatRecord([]), **keys)
 
 
 def run(b: Any, chat: ChatStream, until: int | None = None) -> ChatRecord:
@@ -191,3 +194,73 @@ def test_a_trace_without_a_chunk_takes_the_prompt_in_one_piece(bench: Make) -> N
     chat.model = b.model(b.trace(b.op("a"), phases=("prefill", "decode"), vocab=20, context=64))
     (row,) = run(b, chat).rows or []
     assert row.ttft == (1060 + STEP + SAMPLE) * NS
+
+
+# Users, conversations, pace
+
+
+def test_users_ask_side_by_side(bench: Make) -> None:
+    """Two users of two requests each: four in all, and the second ones come when the first are answered."""
+    b = bench()
+    chat = stream(b, users=2, requests=2, slots=2)
+    assert chat.requests == 2  # what a user asks; the builder multiplies it by the users
+    record = run(b, chat)
+    assert record.requests == 4
+    assert record.present.most == 2
+    assert sorted(r.index for r in record.rows or []) == [0, 1, 2, 3]
+
+
+def test_a_user_waits_for_room_in_the_cache(bench: Make) -> None:
+    b = bench(async_submit=False)
+    record = run(b, stream(b, users=2, slots=1))
+    one, two = sorted(record.rows or [], key=lambda r: r.end)
+    assert two.ttft == one.end + one.ttft
+    assert record.first.spent["queueing"] == one.end
+
+
+def test_a_kept_history_is_not_read_again(bench: Make) -> None:
+    """An op of a nanosecond a cache entry. The second prompt begins at 6 + 3 - 1 entries, with the last token of the
+    answer before it: seven tokens, chunks at 8 and 12."""
+    b = bench(async_submit=False)
+    record = run(b, stream(b, cycles=(0, 1), requests=2, history="kept"))
+    first, second = record.ttfts.known()
+    assert first == (1060 + 55 + 0 + 55 + 4 + SAMPLE) * NS
+    assert second == (1070 + 55 + 8 + 55 + 12 + SAMPLE) * NS
+    # Decode of the first answer at 6 and 7 entries, of the second at 15 and 16.
+    assert record.gaps.known() == [(55 + kv + SAMPLE) * NS for kv in (6, 7, 15, 16)]
+
+
+def test_a_history_that_is_read_again_makes_prompts_longer(bench: Make) -> None:
+    b = bench(async_submit=False)
+    record = run(b, stream(b, requests=3, history="reread"))
+    assert [r.prompt for r in record.rows or []] == [6, 6 + 3 - 1 + 6 + 1, 15 + 3 - 1 + 6 + 1]
+
+
+def test_a_conversation_that_outgrows_the_context_begins_anew(bench: Make) -> None:
+    b = bench()
+    chat = stream(b, requests=9, history="reread")
+    chat.model.context = 30
+    record = run(b, chat)
+    prompts = [r.prompt for r in record.rows or []]
+    assert prompts == [6, 15, 24, 6, 15, 24, 6, 15, 24]
+    assert record.restarts == 2
+    assert max(p + 3 for p in prompts) <= 30
+
+
+def test_a_pace_holds_tokens_back(bench: Make) -> None:
+    """A token takes 455 ns; one every microsecond is asked for."""
+    b = bench(async_submit=False)
+    record = run(b, stream(b, output=5, pace=1000 * NS))
+    assert (record.rows or [])[0].end - (record.rows or [])[0].first_token > 3 * 1000 * NS
+    assert record.gaps.known()[1:] == [1000 * NS] * 3
+    assert record.decode.spent["pacing"] > 0
+    assert sum(record.decode.spent.values()) == record.gaps.total
+
+
+def test_what_is_asked_of_a_request_is_counted(bench: Make) -> None:
+    """A first token takes 1670 ns, a later one 455."""
+    for ttft, tpot, good in [(None, None, 2), (1700, 460, 2), (1600, 460, 0), (1700, 450, 0), (1700, None, 2)]:
+        b = bench(async_submit=False)
+        chat = stream(b, requests=2)
+        chat.record.slo = tuple(t * NS if t is not None else None for t in (ttft, tpot))
+        assert run(b, chat).good == good

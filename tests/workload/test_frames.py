@@ -155,3 +155,54 @@ def test_no_interval_of_a_frame_is_without_cause(b: Any) -> None:
     record = run(b, camera(b, 2500, count=20, queue=2, before={"camera": 70 * NS, "cpu": 30 * NS}, after={"cpu": NS}))
     assert record.ledger.spent["other"] == 0
     assert sum(record.ledger.spent.values()) == record.latencies.total
+
+
+# Lines, threads, deadlines
+
+
+def test_a_blocked_camera_loses_what_it_cannot_take(b: Any) -> None:
+    """A frame takes 2215 ns and one comes each 1000: one is in the model, one in line, one waits to get there."""
+    record = run(b, camera(b, ns=2100, count=12, drop="block"))
+    assert record.dropped == 0
+    assert record.captured + record.lost == 12
+    assert record.lost > 3
+    assert len(record.latencies) == record.captured
+    assert record.line.most == 1
+
+
+def test_jitter_moves_frames_and_loses_none(b: Any) -> None:
+    """400 ns early or late: arrivals are out of their turn, none is dropped."""
+    late = iter([0, 400 * NS, -400 * NS, 400 * NS])
+    record = run(b, camera(b, count=4, jitter=lambda: next(late)))
+    assert len(record.latencies) == 4
+    assert b.env.now == (3400 + FIXED + 100) * NS
+
+
+def test_two_threads_hide_the_hosts_gaps_and_no_more(bench: Make) -> None:
+    """BH-27: a second thread on one core adds what the core waits for the host, and nothing beyond."""
+    times = {}
+    for threads in (1, 2, 3):
+        b = bench(async_submit=False, cpus=4)
+        run(b, camera(b, ns=400, rate=1e9, count=300, queue=300, threads=threads))
+        times[threads] = b.env.now / 300 / NS
+    assert times[1] == pytest.approx(FIXED + 400, rel=0.01)  # one after the other
+    assert times[2] == pytest.approx(400, rel=0.01)  # the core never waits
+    assert times[3] == pytest.approx(times[2], rel=0.01)
+
+
+def test_without_overlap_a_thread_does_what_is_behind_the_model_itself(b: Any) -> None:
+    """BH-37: the sum of the stages where they are not pipelined, the longest where they are."""
+    for overlap, each in [(True, 700), (False, 700 + FIXED + 100)]:
+        at = b.env.now // NS
+        stream = camera(b, rate=1e9, count=50, queue=50, after={"cpu": 700 * NS}, overlap=overlap)
+        stream.start = b.env.now
+        run(b, stream)
+        pace = (b.env.now // NS - at) / 50
+        assert pace == pytest.approx(each, rel=0.05) if not overlap else pace < each
+
+
+def test_late_frames_are_counted(b: Any) -> None:
+    """A frame takes 215 ns; the second of two at once waits for the first."""
+    record = camera(b, rate=1e9, count=2)
+    record.record.deadline = 300 * NS
+    assert run(b, record).late == 1

@@ -45,7 +45,7 @@ def policy_maker(name: str, folder: Path) -> Callable[[], Policy]:
         found = {e.name: e for e in entry_points(group=_GROUP)}
         if name not in found:
             hint = did_you_mean(name, [*POLICIES, *found])
-            raise ValueError(f"no policy is named '{name}'; {hint}, or write module:Class for one of your own")
+            raise ValueError(f"no policy is named '{name}'; {hint} One of your own is module:Class")
         module, _, attribute = found[name].value.partition(":")
     with _looking_in(folder, Path.cwd()):
         try:

@@ -1,0 +1,214 @@
+"""What a run says of a stream: vLLM's names for requests, and a camera's for frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bpusim.metrics.causes import shares_ms
+from bpusim.metrics.recorder import CoreCounters
+from bpusim.metrics.streams import ChatRecord, FrameRecord, rate_per_s
+from bpusim.units import PS_PER_S, Ps
+
+__all__ = ["ChatStats", "FrameStats", "PhaseStats"]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseStats:
+    """How the array was used over the wall time of a stream's phase: fractions of that time, and of the peak."""
+
+    seconds: float
+    mac_busy_fraction: float
+    mac_issued_fraction: float
+    mac_utilization: float
+
+    @classmethod
+    def of(cls, counters: CoreCounters, duration: Ps, peak_macs_per_s: int) -> PhaseStats:
+        """From counters; zero fractions of no time."""
+        peak = peak_macs_per_s * duration / PS_PER_S
+        if not duration:
+            return cls(0.0, 0.0, 0.0, 0.0)
+        return cls(duration / PS_PER_S, counters.mac_busy / duration, counters.issued / peak, counters.macs / peak)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "seconds_s": self.seconds,
+            "mac_busy_fraction": self.mac_busy_fraction,
+            "mac_issued_fraction": self.mac_issued_fraction,
+            "mac_utilization": self.mac_utilization,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ChatStats:
+    """A chat stream. Means are over all first tokens and over all later tokens; None where there are none."""
+
+    tokens: int
+    requests: int
+    ttft_mean_ms: float | None
+    ttft_p99_ms: float | None
+    tpot_mean_ms: float | None
+    itl_p50_ms: float | None
+    itl_p99_ms: float | None
+    decode_tokens_per_s: float
+    tokens_per_s: float
+    breakdown_ms: Mapping[str, float]
+    ttft_breakdown_ms: Mapping[str, float]
+    phases: Mapping[str, PhaseStats]
+    ttft_p50_ms: float | None = None
+    e2e_mean_ms: float | None = None
+    e2e_p50_ms: float | None = None
+    e2e_p99_ms: float | None = None
+    arrived: int = 0
+    rejected: int = 0
+    restarts: int = 0
+    """Conversations that outgrew the context."""
+    under_way_mean: float = 0.0
+    """Requests in the system, over time."""
+    under_way_most: int = 0
+    under_way_at_end: int = 0
+    good: int = 0
+    goodput_per_s: float = 0.0
+    slo_ttft_ms: float | None = None
+    slo_tpot_ms: float | None = None
+
+    @classmethod
+    def of(cls, r: ChatRecord, elapsed: Ps, phases: Mapping[str, PhaseStats]) -> ChatStats:
+        """From a record over ``elapsed`` of wall time."""
+        first_tokens = len(r.ttfts)
+        ttft, ttft_shares = shares_ms(r.first.spent, first_tokens)
+        tpot, tpot_shares = shares_ms(r.decode.spent, r.decode_tokens)
+        return cls(
+            tokens=r.tokens,
+            requests=r.requests,
+            ttft_mean_ms=ttft if first_tokens else None,
+            ttft_p99_ms=r.ttfts.percentile_ms(99),
+            tpot_mean_ms=tpot if r.decode_tokens else None,
+            itl_p50_ms=r.gaps.percentile_ms(50),
+            itl_p99_ms=r.gaps.percentile_ms(99),
+            decode_tokens_per_s=1000 / tpot if tpot else 0.0,
+            tokens_per_s=rate_per_s(r.tokens, elapsed),
+            breakdown_ms=tpot_shares,
+            ttft_breakdown_ms=ttft_shares,
+            phases=phases,
+            ttft_p50_ms=r.ttfts.percentile_ms(50),
+            e2e_mean_ms=r.whole.total / len(r.whole) / 1e9 if len(r.whole) else None,
+            e2e_p50_ms=r.whole.percentile_ms(50),
+            e2e_p99_ms=r.whole.percentile_ms(99),
+            arrived=r.arrived,
+            rejected=r.rejected,
+            restarts=r.restarts,
+            under_way_mean=r.present.mean(elapsed),
+            under_way_most=r.present.most,
+            under_way_at_end=r.present.now,
+            good=r.good,
+            goodput_per_s=rate_per_s(r.good, elapsed),
+            slo_ttft_ms=_ms(r.slo[0]),
+            slo_tpot_ms=_ms(r.slo[1]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "kind": "chat",
+            "tokens": self.tokens,
+            "requests": self.requests,
+            "arrived": self.arrived,
+            "rejected": self.rejected,
+            "restarts": self.restarts,
+            "under_way_mean": self.under_way_mean,
+            "under_way_most": self.under_way_most,
+            "under_way_at_end": self.under_way_at_end,
+            "good": self.good,
+            "goodput_per_s": self.goodput_per_s,
+            "slo_ttft_ms": self.slo_ttft_ms,
+            "slo_tpot_ms": self.slo_tpot_ms,
+            "e2e_mean_ms": self.e2e_mean_ms,
+            "e2e_p50_ms": self.e2e_p50_ms,
+            "e2e_p99_ms": self.e2e_p99_ms,
+            "ttft_mean_ms": self.ttft_mean_ms,
+            "ttft_p50_ms": self.ttft_p50_ms,
+            "ttft_p99_ms": self.ttft_p99_ms,
+            "tpot_mean_ms": self.tpot_mean_ms,
+            "itl_p50_ms": self.itl_p50_ms,
+            "itl_p99_ms": self.itl_p99_ms,
+            "decode_tokens_per_s": self.decode_tokens_per_s,
+            "tokens_per_s": self.tokens_per_s,
+            "breakdown_ms": dict(self.breakdown_ms),
+            "ttft_breakdown_ms": dict(self.ttft_breakdown_ms),
+            "phases": {k: v.to_dict() for k, v in self.phases.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FrameStats:
+    """A camera stream. ``fps`` counts frames that came through, over wall time."""
+
+    captured: int
+    frames: int
+    dropped: int
+    latency_mean_ms: float | None
+    latency_p50_ms: float | None
+    latency_p99_ms: float | None
+    fps: float
+    breakdown_ms: Mapping[str, float]
+    late: int = 0
+    """Frames that took longer than their deadline."""
+    lost: int = 0
+    """Frames that a blocked camera could not take."""
+    line_mean: float = 0.0
+    """Frames that wait for the model, over time."""
+    line_most: int = 0
+    under_way_mean: float = 0.0
+    """Frames in the system, over time."""
+    under_way_at_end: int = 0
+    deadline_ms: float | None = None
+
+    @classmethod
+    def of(cls, r: FrameRecord, elapsed: Ps) -> FrameStats:
+        """From a record over ``elapsed`` of wall time."""
+        mean, shares = shares_ms(r.ledger.spent, len(r.latencies))
+        return cls(
+            captured=r.captured,
+            frames=len(r.latencies),
+            dropped=r.dropped,
+            latency_mean_ms=mean if r.latencies else None,
+            latency_p50_ms=r.latencies.percentile_ms(50),
+            latency_p99_ms=r.latencies.percentile_ms(99),
+            fps=rate_per_s(len(r.latencies), elapsed),
+            breakdown_ms=shares,
+            late=r.late,
+            lost=r.lost,
+            line_mean=r.line.mean(elapsed),
+            line_most=r.line.most,
+            under_way_mean=r.present.mean(elapsed),
+            under_way_at_end=r.present.now,
+            deadline_ms=_ms(r.deadline),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "kind": "frames",
+            "captured": self.captured,
+            "frames": self.frames,
+            "dropped": self.dropped,
+            "lost": self.lost,
+            "deadline_ms": self.deadline_ms,
+            "late": self.late,
+            "line_mean": self.line_mean,
+            "line_most": self.line_most,
+            "under_way_mean": self.under_way_mean,
+            "under_way_at_end": self.under_way_at_end,
+            "latency_mean_ms": self.latency_mean_ms,
+            "latency_p50_ms": self.latency_p50_ms,
+            "latency_p99_ms": self.latency_p99_ms,
+            "fps": self.fps,
+            "breakdown_ms": dict(self.breakdown_ms),
+        }
+
+
+def _ms(duration: Ps | None) -> float | None:
+    return duration / 1e9 if duration is not None else None

@@ -1,0 +1,212 @@
+"""What arrives when, as a file says it: what becomes of it, and each mistake at its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bpusim import simulate
+from bpusim.errors import BpusimError
+from bpusim.metrics import ChatStats, Result
+
+TRACES = Path(__file__).resolve().parents[2] / "traces"
+CHAT = "chat: m, prompt: 8, output: 4"
+
+
+def run(folder: Path, stream: str = CHAT, more: str = "", **keys: Any) -> Result:
+    """A 0.5B on core 0 of the board, and one stream."""
+    text = f"""\
+machine: bpu80
+models:
+  m: {{trace: '{TRACES}/qwen2.5-0.5b-int4.trace', cores: bpu0}}
+streams:
+  a: {{{stream}}}
+{more}
+"""
+    path = folder / "a.yaml"
+    path.write_text(text, encoding="utf-8")
+    return simulate(path, **keys)
+
+
+def chat(result: Result) -> ChatStats:
+    stats = result.streams["a"]
+    assert isinstance(stats, ChatStats)
+    return stats
+
+
+def refusal(folder: Path, stream: str, more: str = "") -> str:
+    """The one problem, without the folder's name."""
+    with pytest.raises(BpusimError) as caught:
+        run(folder, stream, more)
+    (problem,) = caught.value.problems
+    return str(problem).replace(f"{folder}/", "")
+
+
+def rows(result: Result) -> list[tuple[int, int, int]]:
+    return [(r.arrived // 10**9, r.prompt, r.tokens) for r in result.requests or ()]
+
+
+def test_requests_of_a_file_come_when_it_says(tmp_path: Path) -> None:
+    (tmp_path / "day.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0.25,8,3\n0.25,16,2\n4,5,1\n")
+    result = run(tmp_path, "chat: m, arrivals: {file: day.csv}", records=True)
+    assert rows(result) == [(250, 8, 3), (250, 16, 2), (4000, 5, 1)]
+    assert chat(result).tokens == 6
+
+
+def test_a_table_program_s_file_is_read_too(tmp_path: Path) -> None:
+    """A byte order mark, other columns, another order, CRLF."""
+    text = "note,output_tokens,prompt_tokens,arrival_s\r\nx,3,8,0.5\r\n"
+    (tmp_path / "day.csv").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert rows(run(tmp_path, "chat: m, arrivals: {file: day.csv}", records=True)) == [(500, 8, 3)]
+
+
+def test_lengths_of_a_file_are_taken_one_after_the_other(tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_text("prompt_tokens,output_tokens\n8,3\n16,2\n")
+    stream = "chat: m, prompt: {file: l.csv}, output: {file: l.csv}, requests: 3"
+    assert [r[1:] for r in rows(run(tmp_path, stream, records=True))] == [(8, 3), (16, 2), (8, 3)]
+
+
+def test_arrivals_at_an_interval_begin_at_the_start(tmp_path: Path) -> None:
+    stream = f"{CHAT}, arrivals: {{every: 2 s}}, requests: 3, start: 1 s"
+    assert [r[0] for r in rows(run(tmp_path, stream, records=True))] == [1000, 3000, 5000]
+
+
+POISSON = "chat: m, prompt: {median: 20, sigma: 0.7, max: 200}, output: 4, arrivals: {poisson: 0.5 Hz}, requests: 12"
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_one_other_arrivals(tmp_path: Path) -> None:
+    one, same, other = (run(tmp_path, POISSON, f"engine: {{seed: {n}}}", records=True) for n in (1, 1, 2))
+    assert one.to_dict() == same.to_dict()
+    assert rows(one) == rows(same)
+    assert rows(one) != rows(other)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "edf", "weighted_fair"])
+def test_another_policy_changes_no_arrival(tmp_path: Path, policy: str) -> None:
+    """Nor does another stream, nor a slower machine."""
+    known = rows(run(tmp_path, POISSON, records=True))
+    beside = "  b: {chat: m, prompt: {median: 9, sigma: 1, max: 99}, output: 30, requests: 3}\n"
+    result = run(tmp_path, POISSON, f"{beside}policy: {policy}", records=True, set={"machine.cores.clock": "600 MHz"})
+    assert [(r.arrived // 10**9, r.prompt, r.tokens) for r in result.requests or () if r.stream == "a"] == known
+
+
+def test_memory_is_for_as_many_sequences_as_are_asked_for(tmp_path: Path) -> None:
+    one = run(tmp_path, f"{CHAT}, users: 1").resident_bytes
+    three = run(tmp_path, f"{CHAT}, users: 3").resident_bytes
+    same = run(tmp_path, CHAT, set={"models.m.sequences": 3}).resident_bytes
+    assert same == three > one
+    assert chat(run(tmp_path, f"{CHAT}, users: 3")).requests == 3
+
+
+def test_more_users_than_the_cache_has_room_for_take_turns(tmp_path: Path) -> None:
+    result = run(tmp_path, f"{CHAT}, users: 3", set={"models.m.sequences": 1})
+    assert chat(result).requests == 3
+    assert chat(result).ttft_breakdown_ms["queueing"] > 0
+
+
+@pytest.mark.parametrize(
+    ("stream", "message"),
+    [
+        (f"{CHAT}, arrivals: {{}}", "a.yaml:5:48: error: streams.a.arrivals: nothing is given; write one"),
+        (f"{CHAT}, arrivals: {{poisson: 1 Hz, every: 1 s}}", "poisson and every is given; write one of"),
+        (f"{CHAT}, arrivals: {{gamma: 1 Hz}}", "gamma and cv go together; write both, such as {gamma: 0.2 Hz, cv: 2}"),
+        (f"{CHAT}, arrivals: {{poisson: 0 Hz}}", "'0 Hz' is out of range; write more than 0"),
+        (f"{CHAT}, arrivals: {{poison: 1 Hz}}", "unknown key 'poison'; did you mean 'poisson'?"),
+        (f"{CHAT}, arrivals: {{every: 1 s}}, think: 1 s", "arrivals do not think"),
+        (f"{CHAT}, arrivals: {{every: 1 s}}, users: 2", "arrivals are of no user in particular"),
+        (f"{CHAT}, waiting: 2", "a closed loop rejects nobody; remove waiting, or add arrivals"),
+        (f"{CHAT}, think_spread: exponential", "think_spread needs think, its mean; add think: 4 s"),
+        ("chat: m, output: 4", "'prompt' is missing; add prompt: tokens of each prompt, such as 32"),
+        (f"{CHAT}, arrivals: {{file: x.csv}}", "the file of arrivals has prompts and outputs; remove"),
+        ("chat: m, prompt: {median: 9, sigma: 1}, output: 1", "streams.a.prompt: 'max' is missing; add max: longest"),
+        ("chat: m, prompt: {median: 9, sigma: 1, max: 9, min: 10}, output: 1", "min 10 is above max 9; exchange them"),
+        ("chat: m, prompt: {median: -9, sigma: 1, max: 9}, output: 1", "-9 is out of range; write more than 0"),
+        ("chat: m, prompt: {mean: 9}, output: 1", "not a length; write tokens, {median: 200, sigma: 0.7, max: 1000}"),
+        ("chat: m, prompt: {median: 9, sigma: 1, max: 9000}, output: 1", "prompt 9000 and output 1 exceed the context"),
+        (f"{CHAT}, pace: 0 Hz", "'0 Hz' is out of range; write more than 0"),
+        (f"{CHAT}, slo: {{ttft: 5}}", "5 has no unit; write a time such as '479 ns'"),
+        (f"{CHAT}, weight: 0", "0 is out of range; write more than 0"),
+    ],
+)  # fmt: skip
+def test_a_wrong_stream_is_one_problem_at_its_place(tmp_path: Path, stream: str, message: str) -> None:
+    found = refusal(tmp_path, stream)
+    assert message in found
+    assert found.startswith("a.yaml:")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "day.csv cannot be read: [Errno 2]"),
+        (b"", "day.csv has no rows; write columns arrival_s, prompt_tokens, output_tokens and a row each request"),
+        (b"arrival_s,prompt_tokens\n1,2\n", "day.csv has no column output_tokens; name its columns"),
+        (b"arrival_s,prompt_tokens,output_tokens\n1,2,x\n", "day.csv, line 2: 1, 2, x; write seconds from 0 on and"),
+        (b"arrival_s,prompt_tokens,output_tokens\n1,0,3\n", "day.csv, line 2: 1, 0, 3; write seconds from 0 on and"),
+        (b"arrival_s,prompt_tokens,output_tokens\n-1,2,3\n", "day.csv, line 2: -1, 2, 3; write"),
+        (b"arrival_s,prompt_tokens,output_tokens\nnan,2,3\n", "day.csv, line 2: nan, 2, 3; write"),
+        (b"arrival_s,prompt_tokens,output_tokens\n2,2,3\n1,2,3\n", "day.csv, line 3: it arrives before the one above"),
+        (b"arrival_s,prompt_tokens,output_tokens\n1,2\n", "day.csv, line 2: 1, 2, None; write"),
+        (b"\xff\xfe\x00", "day.csv cannot be read"),
+    ],
+)
+def test_a_wrong_file_of_arrivals_is_told_by_its_line(tmp_path: Path, text: bytes | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / "day.csv").write_bytes(text)
+    found = refusal(tmp_path, "chat: m, arrivals: {file: day.csv}")
+    assert message in found
+    assert found.startswith("a.yaml:5:")
+
+
+# Policies
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ("fife", "no policy is named 'fife'; did you mean 'fifo'? One of your own is module:Class"),
+        ("nowhere:Mine", "no module is named 'nowhere'; it is looked for in"),
+        ("mine:Nobody", "module 'mine' has no 'Nobody'"),
+        ("mine:helper", "'mine:helper' is no policy; give it a method pick(ready, core)"),
+        ("broken:Mine", "'broken' cannot be imported: ZeroDivisionError: division by zero; mend it"),
+    ],
+)
+def test_a_policy_that_is_none_is_told_at_its_place(tmp_path: Path, policy: str, message: str) -> None:
+    (tmp_path / "mine.py").write_text(
+        "class Mine:\n    def pick(self, ready, core):\n        return ready[-1]\ndef helper(): ...\n"
+    )
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    found = refusal(tmp_path, CHAT, f"policy: {policy}")
+    assert message in found
+    assert found.startswith("a.yaml:6:9: error: policy: ")
+
+
+LAST = """\
+class LastFirst:
+    def pick(self, ready, core):
+        return ready[-1]
+"""
+
+
+def test_a_policy_of_ones_own_is_found_beside_the_scenario(tmp_path: Path) -> None:
+    (tmp_path / "my_policies.py").write_text(LAST)
+    users = f"{CHAT}, users: 4"
+    plain = run(tmp_path, users, records=True)
+    mine = run(tmp_path, users, "policy: my_policies:LastFirst", records=True)
+    assert [r.first_token for r in plain.requests or ()] != [r.first_token for r in mine.requests or ()]
+
+
+def test_a_policy_may_be_an_object_and_keeps_nothing_from_run_to_run(tmp_path: Path) -> None:
+    class Counting:
+        def __init__(self) -> None:
+            self.picked = 0
+
+        def pick(self, ready: Any, core: Any) -> Any:  # noqa: ARG002 (the protocol's signature)
+            self.picked += 1
+            return ready[-1] if self.picked % 2 else ready[0]
+
+    policy = Counting()
+    one, two = (run(tmp_path, f"{CHAT}, users: 4", policy=policy).to_dict() for _ in range(2))
+    assert one == two
+    assert policy.picked == 0
