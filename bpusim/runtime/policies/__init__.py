@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,6 +41,8 @@ def policy_maker(name: str, folder: Path) -> Callable[[], Policy]:
         return POLICIES[name]
     module, colon, attribute = name.partition(":")
     if not colon:
+        from importlib.metadata import entry_points  # slow to import, and seldom asked for
+
         found = {e.name: e for e in entry_points(group=_GROUP)}
         if name not in found:
             hint = did_you_mean(name, [*POLICIES, *found])
