@@ -146,6 +146,9 @@ class Result:
     about: str = ""
     heat: HeatStats | None = None
     """None where nothing is said of the heat path."""
+    journal: Sequence[Any] | None = field(default=None, repr=False)
+    """What happened to each call (:class:`bpusim.runtime.Event`: at, core, call, what), in order of time; None unless
+    the run was told to keep it (``simulate(..., journal=True)``)."""
 
     @property
     def decode_tokens_per_s(self) -> float:

@@ -29,7 +29,7 @@ from bpusim.metrics import (
     Result,
     RunWarning,
 )
-from bpusim.runtime import CoreQueue, Executor, MemoryMap, PlacedModel, Policy, RuntimeOptions
+from bpusim.runtime import CoreQueue, Event, Executor, MemoryMap, PlacedModel, Policy, RuntimeOptions
 from bpusim.scenario import Scenario, load_scenario
 from bpusim.system.channels import channel_of, channel_warnings, known_error, port_of, table_of
 from bpusim.system.clocking import clock_warnings, clocks_of, control_clocks
@@ -91,14 +91,18 @@ class System:
     heat: Heat | None
     records: bool
     """Whether the result has a row of every request."""
+    journal: list[Event] | None
+    """What happened to each call, if it is to be kept."""
     warnings: list[RunWarning] = field(default_factory=list)
 
     @classmethod
-    def build(cls, scenario: Scenario, *, records: bool = False, policy: Policy | None = None) -> System:
+    def build(
+        cls, scenario: Scenario, *, records: bool = False, policy: Policy | None = None, journal: bool = False
+    ) -> System:
         """Wire the machine and load the models. Raises a :class:`BpusimError` with every problem found.
 
         ``records``: keep a row of every request, not only their statistics. ``policy``: another than the scenario's;
-        each core gets a copy of it.
+        each core gets a copy of it. ``journal``: keep what happened to each call.
         """
         machine = scenario.machine
         traces = load_traces(scenario)
@@ -129,7 +133,8 @@ class System:
             scenario.host.logging == "per_op", scenario.host.memory_pool == "on", scenario.host.submit == "async"
         )
         make = scenario.make_policy if policy is None else lambda: deepcopy(policy)
-        queues = {i: CoreQueue(env, core, make()) for i, core in enumerate(cores)}
+        events: list[Event] | None = [] if journal else None
+        queues = {i: CoreQueue(env, core, make(), events) for i, core in enumerate(cores)}
         executor = Executor(env, host, queues, options)
         streams = streams_of(env, scenario, models, lengths, records=records)
         system = cls(
@@ -145,6 +150,7 @@ class System:
             controls,
             heat,
             records,
+            events,
             warnings + placing,
         )
         if heat is not None:
@@ -283,6 +289,7 @@ class System:
             rows,
             scenario.about,
             heat,
+            self.journal,
         )
 
     def _phase(self, stream: str, phase: str, duration: Ps, peak: int) -> PhaseStats:
@@ -305,17 +312,19 @@ def simulate(
     set: Mapping[str, object] | Sequence[str] | None = None,
     records: bool = False,
     policy: Policy | None = None,
+    journal: bool = False,
 ) -> Result:
     """Run a scenario (a file, with overrides by path, or a loaded one) and give its :class:`Result`.
 
     With ``records`` it has a row of every request; without, statistics alone, and memory does not grow with the run.
     ``policy``: an object with ``pick(ready, core)`` in place of the scenario's policy; each core gets a copy of it.
+    With ``journal`` the result has what happened to each call.
     """
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario, set or {})
     elif set:
         raise ScenarioError("overrides need a scenario file, not a loaded scenario", do="pass set= to load_scenario")
-    return System.build(scenario, records=records, policy=policy).run()
+    return System.build(scenario, records=records, policy=policy, journal=journal).run()
 
 
 def _merge(scenario: Scenario) -> Merge:
