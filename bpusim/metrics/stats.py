@@ -8,6 +8,7 @@ from typing import Any
 
 from bpusim.metrics.causes import shares_ms
 from bpusim.metrics.recorder import CoreCounters
+from bpusim.metrics.slo import Limited
 from bpusim.metrics.streams import ChatRecord, FrameRecord, rate_per_s
 from bpusim.units import PS_PER_S, Ps
 
@@ -42,7 +43,7 @@ class PhaseStats:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatStats:
+class ChatStats(Limited):
     """A chat stream. Means are over all first tokens and over all later tokens; None where there are none."""
 
     tokens: int
@@ -143,7 +144,7 @@ class ChatStats:
 
 
 @dataclass(frozen=True, slots=True)
-class FrameStats:
+class FrameStats(Limited):
     """A camera stream. ``fps`` counts frames that came through, over wall time."""
 
     captured: int

@@ -38,7 +38,7 @@ def load_scenario(path: str | Path, set: Mapping[str, object] | Iterable[str] = 
     unusable = "machine" if problems else ""
     traces = _traces(document, folders)
     problems.extend(cross_problems(document, traces))
-    make_policy = _policy(document, folders, problems)
+    make_policy = _policy(document, folders, path.parent, problems)
     try:
         # As JSON, because a strict pydantic dataclass takes mappings from JSON only.
         spec = ScenarioSpec.model_validate_json(json.dumps(document.data))
@@ -68,11 +68,13 @@ def load_scenario(path: str | Path, set: Mapping[str, object] | Iterable[str] = 
     )
 
 
-def _policy(document: Document, folders: Mapping[str, Path], problems: list[Problem]) -> Callable[[], Policy]:
+def _policy(
+    document: Document, folders: Mapping[str, Path], beside: Path, problems: list[Problem]
+) -> Callable[[], Policy]:
     """What makes the policy that is named; a problem more if there is none."""
     name, at = document.data.get("policy", "priority"), document.where("policy")
     try:
-        return policy_maker(name, folders.get(at.file, Path())) if isinstance(name, str) else Priority
+        return policy_maker(name, folders.get(at.file, beside), beside) if isinstance(name, str) else Priority
     except ValueError as failure:
         what, _, do = str(failure).partition("; ")
         problems.append(problem_at(at, ("policy",), what, do))

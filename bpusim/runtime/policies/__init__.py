@@ -31,9 +31,9 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 _GROUP = "bpusim.policies"
 
 
-def policy_maker(name: str, folder: Path) -> Callable[[], Policy]:
+def policy_maker(name: str, *folders: Path) -> Callable[[], Policy]:
     """What makes a policy for each core: one of ``POLICIES``, of the entry points ``bpusim.policies``, or a class by
-    ``module:Class``, the module being looked for in ``folder`` and the present directory first.
+    ``module:Class``, the module being looked for in ``folders`` and the present directory first.
 
     Raises :class:`ValueError` with what is wrong and what to do.
     """
@@ -48,12 +48,12 @@ def policy_maker(name: str, folder: Path) -> Callable[[], Policy]:
             hint = did_you_mean(name, [*POLICIES, *found])
             raise ValueError(f"no policy is named '{name}'; {hint} One of your own is module:Class")
         module, _, attribute = found[name].value.partition(":")
-    with _looking_in(folder, Path.cwd()):
+    with _looking_in(*folders, Path.cwd()):
         try:
             loaded = import_module(module)
         except ModuleNotFoundError as error:
             if error.name is not None and module.startswith(error.name):
-                where = f"it is looked for in {folder}, the present directory and Python's path"
+                where = f"it is looked for in {folders[0]}, the present directory and Python's path"
                 raise ValueError(f"no module is named '{error.name}'; {where}") from None
             raise ValueError(f"'{module}' cannot be imported: {error}; mend or install what it needs") from None
         except Exception as error:

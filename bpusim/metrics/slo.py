@@ -1,0 +1,67 @@
+"""Limits on what a run says: which of them it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bpusim.errors import did_you_mean
+from bpusim.units import parse_quantity
+
+__all__ = ["Limited", "broken"]
+
+_AT_LEAST = ("_per_s", "fps", "_fraction")
+"""Figures of which more is better: their limits are lower ones."""
+
+
+def broken(figures: Mapping[str, Any], limits: Mapping[str, object]) -> list[str]:
+    """What breaks ``limits``, a line each. A time is named without its unit and limited by text with one
+    (``ttft_p99="500 ms"``); counts are limited from above, rates and fractions from below.
+
+    Raises :class:`TypeError` for a figure that is not there, or a limit that is none.
+    """
+    known = {k.removesuffix("_ms"): k for k, v in figures.items() if not isinstance(v, dict | str)}
+    out: list[str] = []
+    for name, limit in limits.items():
+        key = known.get(name) or (name if name in figures and name in known.values() else None)
+        if key is None:
+            raise TypeError(f"there is no figure '{name}'; {did_you_mean(name, sorted(known))}")
+        value, unit = figures[key], " ms" if key.endswith("_ms") else ""
+        bound = _number(name, limit, time=bool(unit))
+        if value is None:
+            out.append(f"{name}: nothing was measured, where {limit} is the limit")
+        elif key.endswith(_AT_LEAST):
+            if value < bound:
+                out.append(f"{name}: {value:.6g}, at least {bound:g} is asked for")
+        elif value > bound:
+            out.append(f"{name}: {value:.6g}{unit}, at most {bound:g}{unit} is asked for")
+    return out
+
+
+def _number(name: str, limit: object, *, time: bool) -> float:
+    if time:
+        if not isinstance(limit, str):
+            raise TypeError(f"{name}={limit!r} has no unit; write {name}='{limit} ms'")
+        return parse_quantity(limit, "time") / 1e9
+    if isinstance(limit, bool) or not isinstance(limit, int | float):
+        raise TypeError(f"{name}={limit!r} is not a number")
+    return limit
+
+
+class Limited:
+    """Something with figures that may be limited."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its figures by name."""
+        raise NotImplementedError
+
+    def assert_slo(self, **limits: object) -> None:
+        """Raises :class:`AssertionError` with all that is broken: ``assert_slo(latency_p99="30 ms", dropped=0)``.
+
+        Times and counts are limited from above, rates and fractions from below.
+        """
+        wrong = broken(self.to_dict(), limits)
+        if wrong:
+            raise AssertionError("; ".join(wrong))
