@@ -1,4 +1,4 @@
-"""The main commands: run, validate, schema, compile, sweep."""
+"""The main commands: run, validate, schema, compile, sweep, compare."""
 
 from __future__ import annotations
 
@@ -225,6 +225,50 @@ def sweep(scenario: Path, varied: Sequence[str], measure: Sequence[str]) -> None
     out.writerow([*vary, *measure])
     for row in rows(scenario, vary, measure):
         out.writerow(row.values())
+
+
+@main.command()
+@click.argument("scenarios", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option(
+    "--policy", "policies", multiple=True, metavar="NAME", help="A policy to run each under; several compare."
+)
+@click.option("--seeds", default=1, show_default=True, type=click.IntRange(1, 1000), help="Runs of each, 0 to N-1.")
+@_SET
+@click.option("--all", "everything", is_flag=True, help="All figures, not only those that matter first.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="What to print.",
+)
+def compare(
+    scenarios: Sequence[Path],
+    policies: Sequence[str],
+    seeds: int,
+    overrides: Sequence[str],
+    everything: bool,
+    form: str,
+) -> None:
+    """Run SCENARIOS side by side: what changes, and whether it is more than chance."""
+    from bpusim.report.compare import headline, print_comparison
+    from bpusim.study import compare as compared
+
+    comparison = compared(scenarios, policies, seeds=seeds, set=overrides)
+    rows = comparison.rows([n for n in comparison.names if everything or headline(n)])
+    if form == "table":
+        print_comparison(rows, list(comparison.runs), seeds, sys.stdout)
+    elif form == "json":
+        import json
+
+        click.echo(json.dumps({"seeds": list(comparison.seeds), "figures": rows}, indent=1))
+    else:
+        import csv
+
+        out = csv.DictWriter(sys.stdout, list(rows[0]) if rows else [], lineterminator="\n")
+        out.writeheader()
+        out.writerows(rows)
 
 
 main.add_command(dram)

@@ -1,6 +1,7 @@
 """Observers and the definitions of what is measured."""
 
 from bpusim.metrics.causes import CAUSES, Ledger, shares_ms
+from bpusim.metrics.figures import Figures, figures
 from bpusim.metrics.heat import HeatStats, TripStats
 from bpusim.metrics.recorder import CoreCounters, Recorder
 from bpusim.metrics.result import CoreStats, DramStats, Result, RunWarning
@@ -15,6 +16,7 @@ __all__ = [
     "CoreCounters",
     "CoreStats",
     "DramStats",
+    "Figures",
     "FrameRecord",
     "FrameStats",
     "HeatStats",
@@ -26,6 +28,7 @@ __all__ = [
     "RunWarning",
     "Samples",
     "TripStats",
+    "figures",
     "rate_per_s",
     "shares_ms",
 ]

@@ -1,5 +1,6 @@
-"""Studies over scenarios. So far: sweeps over a grid."""
+"""Many runs: sweeps over a grid, and comparisons over seeds."""
 
+from bpusim.study.compare import Change, Comparison, compare
 from bpusim.study.sweep import pick, sweep
 
-__all__ = ["pick", "sweep"]
+__all__ = ["Change", "Comparison", "compare", "pick", "sweep"]

@@ -5,50 +5,24 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bpusim.metrics import Result
 
-__all__ = ["check", "figures"]
+__all__ = ["check"]
 
-_LEFT_OUT = ("events", "seed", "seconds_s")
-"""How a result was got, not what it is."""
 _MOVED = 3
 """So many streams that moved most are named."""
-
-
-def figures(result: Result) -> dict[str, float | int | None]:
-    """The numbers of a result by their paths in the summary, rounded to nine digits: of streams (without the causes of
-    their latencies and their phases), totals, cores, memory, heat."""
-    data = result.to_dict()
-    wanted = {k: data[k] for k in ("simulated_s", "streams", "total", "cores", "dram", "heat", "memory") if k in data}
-    for stream in wanted["streams"].values():
-        for key in ("breakdown_ms", "ttft_breakdown_ms", "phases"):
-            stream.pop(key, None)
-    for key in ("by_master", "known_error_percent"):
-        wanted["dram"].pop(key)
-    for key in ("events", "trips", "mean_power_by_component_w", "pace_ms"):
-        wanted.get("heat", {}).pop(key, None)
-    return dict(_numbers(wanted, ""))
-
-
-def _numbers(node: Any, path: str) -> Iterator[tuple[str, float | int | None]]:
-    for key, value in node.items():
-        here = f"{path}.{key}" if path else key
-        if isinstance(value, dict):
-            yield from _numbers(value, here)
-        elif key in _LEFT_OUT or isinstance(value, bool):
-            continue
-        elif value is None or isinstance(value, int | float):
-            yield here, float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def check(path: Path, result: Result, rel: float | Mapping[str, float], *, update: bool) -> str:
     """What differs from the golden figures in ``path``, as a text for the user; empty if nothing does. ``update``:
     write them instead."""
+    from bpusim.metrics import figures
+
     now = figures(result)
     if update:
         path.parent.mkdir(parents=True, exist_ok=True)
