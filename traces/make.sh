@@ -14,3 +14,5 @@ bpusim compile "$llm/qwen2.5-3b-int4-genai.onnx" --quant int8 -o "$here/qwen2.5-
 bpusim compile "$llm/qwen2.5-3b-int4-genai.onnx" --quant int4 --fallback-op Sigmoid -o "$here/qwen2.5-3b-int4-fallback.trace"
 bpusim compile "$light/light_resnet50.onnx" --quant int8 --activations int8 --bind gpu_0/data_0=1x3x992x992 --until r171 \
     -o "$here/resnet50-992.trace"
+python3 "$here/models/wake_word.py" wake_word.onnx
+bpusim compile wake_word.onnx --quant int8 --activations int8 -o "$here/wake_word.trace"

@@ -6,8 +6,8 @@ from bpusim.metrics.heat import HeatStats, TripStats
 from bpusim.metrics.recorder import CoreCounters, Recorder
 from bpusim.metrics.result import CoreStats, DramStats, Result, RunWarning
 from bpusim.metrics.samples import Samples
-from bpusim.metrics.stats import ChatStats, FrameStats, PhaseStats
-from bpusim.metrics.streams import ChatRecord, FrameRecord, RequestRow, rate_per_s
+from bpusim.metrics.stats import ChatStats, EndStats, FrameStats, PhaseStats, PipelineStats
+from bpusim.metrics.streams import ChatRecord, FrameRecord, PipelineRecord, RequestRow, rate_per_s
 
 __all__ = [
     "CAUSES",
@@ -16,12 +16,15 @@ __all__ = [
     "CoreCounters",
     "CoreStats",
     "DramStats",
+    "EndStats",
     "Figures",
     "FrameRecord",
     "FrameStats",
     "HeatStats",
     "Ledger",
     "PhaseStats",
+    "PipelineRecord",
+    "PipelineStats",
     "Recorder",
     "RequestRow",
     "Result",

@@ -49,6 +49,11 @@ class Ledger:
         """Time of every cause, none left out."""
         return dict(zip(CAUSES, self._spent, strict=True))
 
+    @property
+    def total(self) -> Ps:
+        """All of it."""
+        return sum(self._spent)
+
     def add(self, cause: str, duration: Ps) -> None:
         """Charge ``duration`` to ``cause``; a negative one is a defect of the caller."""
         if duration < 0:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bpusim.metrics.heat import HeatStats
 from bpusim.metrics.recorder import CoreCounters
-from bpusim.metrics.stats import ChatStats, FrameStats, PhaseStats
+from bpusim.metrics.stats import ChatStats, FrameStats, PhaseStats, PipelineStats
 from bpusim.metrics.streams import RequestRow, rate_per_s
 from bpusim.ports import BufferKind
 from bpusim.units import PS_PER_S, Ps
@@ -136,7 +136,7 @@ class Result:
     elapsed: Ps
     events: int
     seed: int
-    streams: Mapping[str, ChatStats | FrameStats]
+    streams: Mapping[str, ChatStats | FrameStats | PipelineStats]
     cores: Mapping[str, CoreStats]
     dram: DramStats
     resident_bytes: int
@@ -151,26 +151,37 @@ class Result:
     the run was told to keep it (``simulate(..., journal=True)``)."""
 
     @property
+    def chats(self) -> dict[str, ChatStats]:
+        """Chat streams, and chat stages of pipelines as ``PIPELINE.STAGE``."""
+        out: dict[str, ChatStats] = {}
+        for name, s in self.streams.items():
+            if isinstance(s, ChatStats):
+                out[name] = s
+            elif isinstance(s, PipelineStats):
+                out |= {f"{name}.{stage}": c for stage, c in s.chats.items()}
+        return out
+
+    @property
     def decode_tokens_per_s(self) -> float:
         """Sum over chat streams of 1 / mean TPOT."""
-        return sum(s.decode_tokens_per_s for s in self.streams.values() if isinstance(s, ChatStats))
+        return sum(s.decode_tokens_per_s for s in self.chats.values())
 
     @property
     def tokens_per_s(self) -> float:
         """All tokens over wall time."""
-        tokens = sum(s.tokens for s in self.streams.values() if isinstance(s, ChatStats))
+        tokens = sum(s.tokens for s in self.chats.values())
         return rate_per_s(tokens, self.elapsed)
 
     @property
     def goodput_per_s(self) -> float:
         """Requests a second that met what was asked of them, over all chat streams."""
-        return sum(s.goodput_per_s for s in self.streams.values() if isinstance(s, ChatStats))
+        return sum(s.goodput_per_s for s in self.chats.values())
 
     @property
     def fairness(self) -> float | None:
         """Jain's index over the tokens a second of chat streams: 1 if all get the same, 1/n if one gets all; None of
         fewer than two."""
-        rates = [s.tokens_per_s for s in self.streams.values() if isinstance(s, ChatStats)]
+        rates = [s.tokens_per_s for s in self.chats.values()]
         squares = sum(r * r for r in rates)
         return sum(rates) ** 2 / (len(rates) * squares) if len(rates) > 1 and squares else None
 

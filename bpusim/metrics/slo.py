@@ -8,7 +8,7 @@ from typing import Any
 from bpusim.errors import did_you_mean
 from bpusim.units import parse_quantity
 
-__all__ = ["Limited", "broken"]
+__all__ = ["Limited", "broken", "fail"]
 
 _AT_LEAST = ("_per_s", "fps", "_fraction")
 """Figures of which more is better: their limits are lower ones."""
@@ -48,6 +48,13 @@ def _number(name: str, limit: object, *, time: bool) -> float:
     return limit
 
 
+def fail(figures: Mapping[str, Any], limits: Mapping[str, object]) -> None:
+    """Raises :class:`AssertionError` with all that breaks ``limits``."""
+    wrong = broken(figures, limits)
+    if wrong:
+        raise AssertionError("; ".join(wrong))
+
+
 class Limited:
     """Something with figures that may be limited."""
 
@@ -62,6 +69,4 @@ class Limited:
 
         Times and counts are limited from above, rates and fractions from below.
         """
-        wrong = broken(self.to_dict(), limits)
-        if wrong:
-            raise AssertionError("; ".join(wrong))
+        fail(self.to_dict(), limits)

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bpusim.metrics.causes import shares_ms
+from bpusim.metrics.causes import Ledger, shares_ms
 from bpusim.metrics.recorder import CoreCounters
-from bpusim.metrics.slo import Limited
-from bpusim.metrics.streams import ChatRecord, FrameRecord, rate_per_s
+from bpusim.metrics.samples import Samples
+from bpusim.metrics.slo import Limited, fail
+from bpusim.metrics.streams import ChatRecord, FrameRecord, PipelineRecord, rate_per_s
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["ChatStats", "FrameStats", "PhaseStats"]
+__all__ = ["ChatStats", "EndStats", "FrameStats", "PhaseStats", "PipelineStats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +210,93 @@ class FrameStats(Limited):
             "fps": self.fps,
             "breakdown_ms": dict(self.breakdown_ms),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class EndStats:
+    """Time from a pipeline's trigger to the end of one of its stages, and its causes along the critical path."""
+
+    mean_ms: float | None
+    p50_ms: float | None
+    p99_ms: float | None
+    deadline_ms: float | None
+    late: int
+    breakdown_ms: Mapping[str, float]
+
+    @classmethod
+    def of(cls, r: PipelineRecord, stage: str) -> EndStats:
+        """From a record."""
+        times, ledger = r.ends.get(stage, Samples()), r.ledgers.get(stage, Ledger())
+        mean, shares = shares_ms(ledger.spent, len(times))
+        return cls(
+            mean if len(times) else None,
+            times.percentile_ms(50),
+            times.percentile_ms(99),
+            _ms(r.limits.get(stage)),
+            r.late.get(stage, 0),
+            shares,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "mean_ms": self.mean_ms,
+            "p50_ms": self.p50_ms,
+            "p99_ms": self.p99_ms,
+            "deadline_ms": self.deadline_ms,
+            "late": self.late,
+            "breakdown_ms": dict(self.breakdown_ms),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStats(Limited):
+    """A pipeline: ``ends`` by the stage to which time is measured, mean time of each stage itself, chat stages."""
+
+    triggered: int
+    dropped: int
+    runs: int
+    ends: Mapping[str, EndStats]
+    stages_ms: Mapping[str, float]
+    chats: Mapping[str, ChatStats]
+    under_way_mean: float
+    under_way_most: int
+
+    @classmethod
+    def of(cls, r: PipelineRecord, elapsed: Ps, chats: Mapping[str, ChatStats]) -> PipelineStats:
+        """From a record over ``elapsed`` of wall time."""
+        return cls(
+            r.triggered,
+            r.dropped,
+            r.runs,
+            {stage: EndStats.of(r, stage) for stage in r.limits},
+            {stage: times.total / len(times) / 1e9 for stage, times in r.stages.items()},
+            chats,
+            r.present.mean(elapsed),
+            r.present.most,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "kind": "pipeline",
+            "triggered": self.triggered,
+            "dropped": self.dropped,
+            "runs": self.runs,
+            "under_way_mean": self.under_way_mean,
+            "under_way_most": self.under_way_most,
+            "ends": {stage: e.to_dict() for stage, e in self.ends.items()},
+            "stages_ms": dict(self.stages_ms),
+            "chats": {stage: c.to_dict() for stage, c in self.chats.items()},
+        }
+
+    def assert_slo(self, **limits: object) -> None:
+        """As of other streams, with the figures of its ends by ``STAGE_FIGURE``: ``assert_slo(talk_p99="1 s")``."""
+        flat = {k: v for k, v in self.to_dict().items() if not isinstance(v, dict)}
+        flat |= {
+            f"{stage}_{k}": v for stage, e in self.ends.items() for k, v in e.to_dict().items() if k != "breakdown_ms"
+        }
+        fail(flat, limits)
 
 
 def _ms(duration: Ps | None) -> float | None:

@@ -8,7 +8,7 @@ from bpusim.metrics.causes import Ledger
 from bpusim.metrics.samples import Samples
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["ChatRecord", "FrameRecord", "Level", "RequestRow", "rate_per_s"]
+__all__ = ["ChatRecord", "FrameRecord", "Level", "PipelineRecord", "RequestRow", "rate_per_s"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,11 @@ class ChatRecord:
     present: Level = field(default_factory=Level)
     """Requests in the system."""
 
+    @property
+    def times(self) -> Samples:
+        """What paces it: times of decode tokens."""
+        return self.gaps
+
     def came(self, at: Ps) -> None:
         """A request that is not rejected."""
         self.arrived += 1
@@ -127,6 +132,44 @@ class FrameRecord:
     """Frames in the system."""
     line: Level = field(default_factory=Level)
     """Frames that wait for the model."""
+
+    @property
+    def times(self) -> Samples:
+        """What paces it: latencies of frames."""
+        return self.latencies
+
+
+@dataclass(slots=True)
+class PipelineRecord:
+    """Everything counted of one pipeline. ``ends``: time from trigger to a stage's end, of those it is measured to;
+    ``stages``: time of each stage itself; ``chats``: what became of its chat stages."""
+
+    triggered: int = 0
+    dropped: int = 0
+    runs: int = 0
+    ends: dict[str, Samples] = field(default_factory=dict)
+    ledgers: dict[str, Ledger] = field(default_factory=dict)
+    """Causes of the time to each end, along the critical path."""
+    late: dict[str, int] = field(default_factory=dict)
+    stages: dict[str, Samples] = field(default_factory=dict)
+    chats: dict[str, ChatRecord] = field(default_factory=dict)
+    limits: dict[str, Ps | None] = field(default_factory=dict)
+    present: Level = field(default_factory=Level)
+
+    @property
+    def times(self) -> Samples:
+        """What paces it: times to the first of its ends."""
+        return next((self.ends[n] for n in self.limits if n in self.ends), Samples())
+
+    def ended(self, stage: str, whole: Ps, ledger: Ledger, *, late: bool) -> None:
+        """A run has come to the end of ``stage``, ``whole`` after its trigger."""
+        self.ends.setdefault(stage, Samples()).append(whole)
+        self.ledgers.setdefault(stage, Ledger()).take(ledger)
+        self.late[stage] = self.late.get(stage, 0) + late
+
+    def stage(self, name: str, duration: Ps) -> None:
+        """A stage took so long."""
+        self.stages.setdefault(name, Samples()).append(duration)
 
 
 def rate_per_s(count: int, duration: Ps) -> float:

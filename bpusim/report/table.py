@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from bpusim.metrics import ChatStats, FrameStats, Result
+from bpusim.metrics import ChatStats, FrameStats, PipelineStats, Result
 from bpusim.report.heat import heat_lines, heat_tables
 from bpusim.report.plain import plain_table
 from bpusim.units import PS_PER_S, format_quantity
@@ -26,11 +26,13 @@ def print_result(result: Result, file: IO[str] | None = None, *, console: Consol
     console.print(Text.assemble((result.scenario, "bold"), f": {seconds:.3f} s simulated, {result.events} events"))
     if result.about:
         console.print(result.about, markup=False)
-    chats = {n: s for n, s in result.streams.items() if isinstance(s, ChatStats)}
+    chats = result.chats
+    pipelines = {n: s for n, s in result.streams.items() if isinstance(s, PipelineStats)}
     frames = {n: s for n, s in result.streams.items() if isinstance(s, FrameStats)}
     tables = [_chats(chats, result)] if chats else []
     tables += [_requests(chats)] if any(_open(s) for s in chats.values()) else []
     tables += [_frames(frames)] if frames else []
+    tables += [_pipelines(pipelines)] if pipelines else []
     tables += [*_breakdown(result, console), _cores(result), _dram(result), _masters(result)]
     for table in tables:
         console.print()
@@ -127,15 +129,29 @@ def _frames(frames: Mapping[str, FrameStats]) -> Table:
     return table
 
 
+def _pipelines(pipelines: Mapping[str, PipelineStats]) -> Table:
+    names = ("triggered", "through", "dropped", "to the end of", "ms", "p99 ms", "deadline", "late")
+    table = plain_table("Pipelines", "stream", *names)
+    for name, s in pipelines.items():
+        for k, (stage, e) in enumerate(s.ends.items()):
+            counts = (str(s.triggered), str(s.runs), str(s.dropped)) if not k else ("", "", "")
+            limit, late = (f"{e.deadline_ms:g}", str(e.late)) if e.deadline_ms is not None else ("-", "-")
+            table.add_row(Text(name if not k else ""), *counts, Text(stage), _ms(e.mean_ms), _ms(e.p99_ms), limit, late)
+    return table
+
+
 def _breakdown(result: Result, console: Console) -> list[Table]:
     """Causes across, or down where they are too wide for the terminal; nothing before the first token or frame."""
     rows: dict[str, Mapping[str, float]] = {}
+    for name, c in result.chats.items():
+        rows |= {f"{name}: first token": c.ttft_breakdown_ms} if c.ttft_mean_ms is not None else {}
+        rows |= {f"{name}: each token": c.breakdown_ms} if c.tpot_mean_ms is not None else {}
     for name, s in result.streams.items():
-        if isinstance(s, ChatStats):
-            rows |= {f"{name}: first token": s.ttft_breakdown_ms} if s.ttft_mean_ms is not None else {}
-            rows |= {f"{name}: each token": s.breakdown_ms} if s.tpot_mean_ms is not None else {}
-        elif s.latency_mean_ms is not None:
+        if isinstance(s, FrameStats) and s.latency_mean_ms is not None:
             rows[f"{name}: a frame"] = s.breakdown_ms
+        elif isinstance(s, PipelineStats):
+            ends = {stage: e for stage, e in s.ends.items() if e.mean_ms is not None}
+            rows |= {f"{name}: to the end of {stage}": e.breakdown_ms for stage, e in ends.items()}
     if not rows:
         return []
     title = "Where the time goes, ms"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from bpusim.units import Ps
@@ -15,19 +15,25 @@ __all__ = ["ORDINARY", "Call", "CoreView", "Policy", "Terms", "Told"]
 class Call:
     """A call that is ready to run, or one under way that has come to the end of a piece.
 
-    ``estimate_ps``: what is left of it, with the channel to itself. ``started``: it has run already and was
-    interrupted, or is the one under way. ``seq`` counts the calls of a core in the order in which they were submitted.
+    ``started``: it has run already and was interrupted, or is the one under way. ``seq`` counts the calls of a core in
+    the order in which they were submitted.
     """
 
     stream: str
     phase: str
     priority: int
     deadline_ps: Ps | None
-    estimate_ps: Ps
     submitted_ps: Ps
     seq: int
     weight: float = 1.0
     started: bool = False
+    estimate: Callable[[], Ps] = field(default=lambda: 0, compare=False, repr=False)
+    """Works out ``estimate_ps``: it takes a replay, and not every policy asks."""
+
+    @property
+    def estimate_ps(self) -> Ps:
+        """What is left of it, with the channel to itself."""
+        return self.estimate()
 
 
 @dataclass(frozen=True, slots=True)

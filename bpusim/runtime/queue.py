@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import simpy
@@ -110,10 +111,10 @@ class CoreQueue:
 
     def _view(self, entry: _Entry, rest: CallProgram | None = None) -> Call:
         """``rest``: what is left of it, if it is the one that is running."""
-        estimate = self.core.estimate(entry.program if rest is None else rest)
+        left = entry.program if rest is None else rest
         return Call(
-            entry.stream, entry.phase, entry.terms.priority, entry.deadline, estimate, entry.submitted, entry.seq,
-            entry.terms.weight, rest is not None or entry.result is not None,
+            entry.stream, entry.phase, entry.terms.priority, entry.deadline, entry.submitted, entry.seq,
+            entry.terms.weight, rest is not None or entry.result is not None, partial(self.core.estimate, left),
         )  # fmt: skip
 
     def _core(self) -> CoreView:

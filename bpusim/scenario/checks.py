@@ -171,8 +171,9 @@ def _memory_clock_stays(document: Document) -> Iterator[Problem]:
 
 
 def _model_exists(document: Document, stream: str, models: list[str]) -> Iterator[Problem]:
-    for kind in ("chat", "frames"):
-        path: KeyPath = ("streams", stream, kind)
+    here: KeyPath = ("streams", stream)
+    places = [here, *((*here, "pipeline", stage) for stage in _names(document, "streams", stream, "pipeline"))]
+    for path in ((*place, kind) for place in places for kind in ("chat", "frames")):
         model = _at(document, *path)
         if models and isinstance(model, str) and model not in models:
             yield _problem(document, path, f"no model is named '{model}'", did_you_mean(model, models))
@@ -180,7 +181,7 @@ def _model_exists(document: Document, stream: str, models: list[str]) -> Iterato
 
 def _run_ends(document: Document) -> Iterator[Problem]:
     streams = _entries(document, "streams").values()
-    kinds = [s for s in streams if "chat" in s or "frames" in s]
+    kinds = [s for s in streams if s.keys() & {"chat", "frames", "pipeline"}]
     if kinds and _at(document, "run", "until") is None and all(_endless(s) for s in kinds):
         do = "add run: {until: 30 min}, or give a stream a number of requests or frames"
         place = document.key("streams")
@@ -188,4 +189,6 @@ def _run_ends(document: Document) -> Iterator[Problem]:
 
 
 def _endless(stream: dict[str, Any]) -> bool:
-    return stream.get("requests") == "forever" if "chat" in stream else stream.get("count") is None
+    if "chat" not in stream:
+        return stream.get("count") is None
+    return stream.get("requests") == "forever"

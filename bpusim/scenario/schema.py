@@ -5,6 +5,7 @@ The same models check users' files, type the program, and give the JSON Schema f
 
 from __future__ import annotations
 
+from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -22,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from bpusim.errors import did_you_mean
 from bpusim.hardware.spec import MachineSpec
 from bpusim.units import DIMENSIONS, Duration, FrameRate, format_quantity
 
@@ -35,9 +37,12 @@ __all__ = [
     "HostOptions",
     "LognormalSpec",
     "ModelSpec",
+    "PipelineSpec",
+    "RegionsSpec",
     "RunOptions",
     "ScenarioSpec",
     "Stage",
+    "StageSpec",
     "StreamSpec",
     "json_schema",
 ]
@@ -84,18 +89,28 @@ def _kind_known(value: Any) -> Any:
     if not isinstance(value, dict):
         if isinstance(value, BaseModel):
             return value
-        raise ValueError("not a stream; write a mapping with a key chat or frames")
-    if "chat" in value and "frames" in value:
-        raise ValueError("has both chat and frames; a stream is one of them, so remove the other")
-    if "chat" not in value and "frames" not in value:
-        raise ValueError("has neither chat nor frames; add chat: MODEL or frames: MODEL")
+        raise ValueError("not a stream; write a mapping with a key chat, frames or pipeline")
+    kinds = [k for k in _KINDS if k in value]
+    if len(kinds) > 1:
+        raise ValueError(f"has both {' and '.join(kinds)}; a stream is one of them, so remove the other")
+    if not kinds:
+        raise ValueError("has neither chat nor frames; add chat: MODEL, frames: MODEL or pipeline: STAGES")
     return value
+
+
+_KINDS = {"chat": "ChatSpec", "frames": "FramesSpec", "pipeline": "PipelineSpec"}
 
 
 def _kind(value: Any) -> str:
     """The tag of the union's branch: the name of its class, by which errors find its schema."""
-    frames = "frames" in value if isinstance(value, dict) else isinstance(value, FramesSpec)
-    return "FramesSpec" if frames else "ChatSpec"
+    return next(_KINDS[k] for k in _KINDS if k in value) if isinstance(value, dict) else type(value).__name__
+
+
+def _after(value: Any) -> Any:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(n, str) for n in names):
+        raise ValueError("not the name of a stage or a list of them; write after: hear or after: [hear, see]")
+    return tuple(names)
 
 
 def _length_known(value: Any) -> Any:
@@ -109,6 +124,19 @@ def _length_kind(value: Any) -> str:
     if isinstance(value, dict):
         return "FileSpec" if "file" in value else "LognormalSpec"
     return type(value).__name__ if isinstance(value, LognormalSpec | FileSpec) else "Count"
+
+
+def _regions(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value.keys() & {"text", "per_region", "regions"})
+
+
+def _prompt_known(value: Any) -> Any:
+    """The same of a prompt, which may have regions."""
+    return value if _regions(value) else _length_known(value)
+
+
+def _prompt_kind(value: Any) -> str:
+    return "RegionsSpec" if _regions(value) or isinstance(value, RegionsSpec) else _length_kind(value)
 
 
 class _Section(BaseModel):
@@ -180,6 +208,9 @@ class ChatSlo(_Section):
 
     ttft: Annotated[Duration, Field(gt=0)] | None = Field(None, description="Time to first token")
     tpot: Annotated[Duration, Field(gt=0)] | None = Field(None, description="Mean time of each later token")
+
+
+Name = Annotated[str, AfterValidator(_name)]
 
 
 class LognormalSpec(_Section):
@@ -321,12 +352,115 @@ class FramesSpec(_Section):
     weight: Weight = Field(1.0, description="Share of a core by policy: weighted_fair")
 
 
+class RegionsSpec(_Section):
+    """A prompt made of text and of what a detector found."""
+
+    text: Count = Field(description="Tokens of text")
+    per_region: Count = Field(description="Tokens of each region")
+    regions: Length = Field(description="Regions found: a number, or a distribution of it")
+
+
+StagePrompt = Annotated[
+    Annotated[Count, Tag("Count")]
+    | Annotated[LognormalSpec, Tag("LognormalSpec")]
+    | Annotated[FileSpec, Tag("FileSpec")]
+    | Annotated[RegionsSpec, Tag("RegionsSpec")],
+    Discriminator(_prompt_kind),
+    BeforeValidator(_prompt_known),
+]
+
+
+class StageSpec(_Section):
+    """A stage of a pipeline: one of frames, chat, host and wait, once what it waits for is done."""
+
+    frames: str | None = Field(None, description="Name of the model that takes a frame")
+    chat: str | None = Field(None, description="Name of the model that answers")
+    host: Annotated[Duration, Field(gt=0)] | None = Field(None, description="Time on a CPU core")
+    wait: Annotated[Duration, Field(gt=0)] | None = Field(
+        None, description="Time outside the machine, such as a sensor's"
+    )
+    after: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_after),
+        WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+    ] = Field((), description="Stages that it waits for, or stage.first_token; the trigger if absent")
+    prompt: StagePrompt | None = Field(None, description="chat: tokens of the prompt, or {text, per_region, regions}")
+    output: Length | None = Field(None, description="chat: tokens of the answer")
+
+    @model_validator(mode="after")
+    def _one(self) -> StageSpec:
+        given = [n for n in ("frames", "chat", "host", "wait") if getattr(self, n) is not None]
+        if len(given) != 1:
+            raise ValueError(f"{' and '.join(given) or 'nothing'} to do; write one of frames, chat, host or wait")
+        asked = [n for n in ("prompt", "output") if getattr(self, n) is not None]
+        if self.chat is not None and len(asked) < 2:
+            raise ValueError("a chat stage needs prompt and output; add them, such as prompt: 32, output: 48")
+        if self.chat is None and asked:
+            raise ValueError(f"{asked[0]} means nothing to {given[0]}; remove it")
+        return self
+
+
+class TriggerSpec(_Section):
+    """What starts a pipeline."""
+
+    every: Annotated[Duration, Field(gt=0)] | None = Field(None, description="A fixed interval, such as 4 s")
+    poisson: Annotated[FrameRate, Field(gt=0, le=1e6)] | None = Field(
+        None, description="Mean rate of a Poisson process"
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> TriggerSpec:
+        if (self.every is None) == (self.poisson is None):
+            raise ValueError("write one of every and poisson, such as {every: 4 s}")
+        return self
+
+
+class PipelineSpec(_Section):
+    """Stages over several models, started together by a trigger: wake word, detector, language model, speech."""
+
+    pipeline: dict[Name, StageSpec] = Field(min_length=1, description="Stages by name")
+    trigger: TriggerSpec = Field(description="What starts a run of all stages")
+    count: Count | None = Field(None, description="Number of triggers; endless if absent")
+    start: Duration = Field(0, description="From when on it is triggered")
+    at_once: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        None, description="Runs under way beyond which a trigger is dropped; no limit if absent"
+    )
+    deadline: dict[str, Annotated[Duration, Field(gt=0)]] = Field(
+        {}, description="From the trigger to the end of a stage; the last stages are measured if absent"
+    )
+    weight: Weight = Field(1.0, description="Share of a core by policy: weighted_fair")
+
+    @model_validator(mode="after")
+    def _sound(self) -> PipelineSpec:
+        marks = [*self.pipeline, *(f"{n}.first_token" for n, s in self.pipeline.items() if s.chat is not None)]
+        for name, stage in self.pipeline.items():
+            for before in stage.after:
+                if before not in marks:
+                    raise ValueError(f"{name} waits for '{before}', which there is not; {did_you_mean(before, marks)}")
+        for name in self.deadline:
+            if name not in self.pipeline:
+                raise ValueError(f"deadline: no stage is named '{name}'; {did_you_mean(name, list(self.pipeline))}")
+        self.order()
+        return self
+
+    def order(self) -> list[str]:
+        """Stages, each behind those that it waits for. Raises :class:`ValueError` for a circle."""
+        waits = {n: {a.removesuffix(".first_token") for a in s.after} for n, s in self.pipeline.items()}
+        try:
+            return list(TopologicalSorter(waits).static_order())
+        except CycleError as e:
+            circle = " waits for ".join(reversed(e.args[1]))
+            raise ValueError(f"stages wait for each other: {circle}; take one of them out") from None
+
+
 StreamSpec = Annotated[
-    Annotated[ChatSpec, Tag("ChatSpec")] | Annotated[FramesSpec, Tag("FramesSpec")],
+    Annotated[ChatSpec, Tag("ChatSpec")]
+    | Annotated[FramesSpec, Tag("FramesSpec")]
+    | Annotated[PipelineSpec, Tag("PipelineSpec")],
     Discriminator(_kind),
     BeforeValidator(_kind_known),
 ]
-"""A source of work; the key ``chat`` or ``frames`` says of which kind."""
+"""A source of work; the key ``chat``, ``frames`` or ``pipeline`` says of which kind."""
 
 
 class HostOptions(_Section):
@@ -357,9 +491,6 @@ class RunOptions(_Section):
     until: Annotated[Duration, Field(gt=0)] | None = Field(
         None, description="Simulated time at which the run ends; when all finite streams are done if absent"
     )
-
-
-Name = Annotated[str, AfterValidator(_name)]
 
 
 class ScenarioSpec(_Section):

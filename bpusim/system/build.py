@@ -17,37 +17,26 @@ from bpusim.cores import BpuCore, HostCluster, Merge, PlanBook
 from bpusim.dram import FlowChannel
 from bpusim.errors import ScenarioError, SimulationError
 from bpusim.metrics import (
-    ChatRecord,
-    ChatStats,
-    CoreCounters,
-    CoreStats,
-    DramStats,
-    FrameStats,
-    PhaseStats,
     Recorder,
-    RequestRow,
     Result,
     RunWarning,
 )
 from bpusim.runtime import CoreQueue, Event, Executor, MemoryMap, PlacedModel, Policy, RuntimeOptions
 from bpusim.scenario import Scenario, load_scenario
-from bpusim.system.channels import channel_of, channel_warnings, known_error, port_of, table_of
+from bpusim.system.channels import channel_of, channel_warnings, port_of
 from bpusim.system.clocking import clock_warnings, clocks_of, control_clocks
-from bpusim.system.heating import MeteredRecorder, cooling_warnings, heat_of, heat_stats, heat_warnings
+from bpusim.system.heating import MeteredRecorder, cooling_warnings, heat_of
 from bpusim.system.load import check_streams, load_traces, memory_of, name_warnings, place_models
-from bpusim.system.streams import lengths_of, streams_of
+from bpusim.system.outcome import machine_warnings, policy_warnings, result_of
+from bpusim.system.streams import Streams, lengths_of, streams_of
 from bpusim.thermal import ClockControl, Heat
-from bpusim.units import PS_PER_S, Ps, format_quantity
-from bpusim.workload import ChatStream, FrameStream
+from bpusim.units import Ps
+from bpusim.workload import Slots
 
 if TYPE_CHECKING:
     from bpusim.dram.bank.channel import BankChannel
 
 __all__ = ["System", "simulate"]
-
-
-_STUCK = 10
-"""A step that takes so many times the mean is worth a warning."""
 
 
 class CountingEnvironment(simpy.Environment):
@@ -84,7 +73,8 @@ class System:
     channel: FlowChannel | BankChannel
     cores: Sequence[BpuCore]
     executor: Executor
-    streams: Mapping[str, ChatStream | FrameStream]
+    streams: Streams
+    slots: Sequence[Slots]
     models: Mapping[str, PlacedModel]
     memory: MemoryMap
     controls: Mapping[str, ClockControl]
@@ -136,7 +126,7 @@ class System:
         events: list[Event] | None = [] if journal else None
         queues = {i: CoreQueue(env, core, make(), events) for i, core in enumerate(cores)}
         executor = Executor(env, host, queues, options)
-        streams = streams_of(env, scenario, models, lengths, records=records)
+        streams, slots = streams_of(env, scenario, models, lengths, records=records)
         system = cls(
             scenario,
             env,
@@ -145,6 +135,7 @@ class System:
             cores,
             executor,
             streams,
+            slots,
             models,
             memory,
             controls,
@@ -155,7 +146,7 @@ class System:
         )
         if heat is not None:
             heat.progress = system._done
-        system.warnings.extend(system._idle_cores())
+        system.warnings.extend(machine_warnings(system) + policy_warnings(scenario, named=policy is None))
         system.warnings.extend(channel_warnings(scenario) + clock_warnings(scenario) + cooling_warnings(scenario))
         return system
 
@@ -163,7 +154,7 @@ class System:
         """Run to the end: all finite streams done, or the scenario's ``until``."""
         env = self.env
         processes = {name: env.process(s.run(self.executor)) for name, s in self.streams.items()}
-        finite = [p for name, p in processes.items() if self._finite(name)]
+        finite = [processes[name] for name, s in self.streams.items() if s.finite]
         ends: list[simpy.Event] = [env.all_of(finite)] if finite else []
         if self.scenario.run.until is not None:
             ends.append(env.timeout(self.scenario.run.until))
@@ -171,139 +162,19 @@ class System:
             ends.append(self.heat.shutdown)
         if not env.run_to(env.any_of(ends)):
             waiting = ", ".join(name for name, p in processes.items() if p.is_alive)
+            lines = [f"; {text}" for text in (s.standing() for s in self.slots) if text]
             busy = ", ".join(c.name for c in self.cores if c.busy) or "no core"
             greedy = ", ".join(name for name, n in self.channel.dropped().items() if n)
             why = f"the DRAM channel is taken by {greedy}" if greedy else f"{busy} is in a call"
             do = "lower their rate, or end the run by run: {until: 1 s} to count what they drop" if greedy else ""
-            raise SimulationError(f"deadlock at {env.now / 1e9:.3f} ms: {waiting} wait, and {why}", do=do)
-        return self._result()
+            waits = f"{waiting} wait, and {why}{''.join(lines)}"
+            raise SimulationError(f"deadlock at {env.now / 1e9:.3f} ms: {waits}", do=do)
+        return result_of(self)
 
     def _done(self) -> dict[str, tuple[int, Ps]]:
-        """Decode tokens or frames so far by stream, and the sum of their times."""
-        records = {name: s.record for name, s in self.streams.items()}
-        times = {name: r.gaps if isinstance(r, ChatRecord) else r.latencies for name, r in records.items()}
+        """Decode tokens, frames or runs so far by stream, and the sum of their times."""
+        times = {name: s.record.times for name, s in self.streams.items()}
         return {name: (len(t), t.total) for name, t in times.items()}
-
-    def _stuck(self, now: Ps) -> list[RunWarning]:
-        """Streams whose step in progress takes many times as long as those before: it is in none of their figures."""
-        out = []
-        for name, s in self.streams.items():
-            if not isinstance(s, ChatStream):
-                continue
-            for phase, since in s.record.open.values():
-                done = s.record.gaps if phase == "decode" else s.record.ttfts
-                if len(done) and (now - since) * len(done) > _STUCK * done.total:
-                    text = f"{name}: a {phase} step in progress at the end had taken {(now - since) / PS_PER_S:.3g} s, "
-                    mean = f"those before it {done.total / len(done) / 1e9:.3g} ms on average; latencies leave it out"
-                    out.append(RunWarning("step-in-progress", text + mean))
-                    break
-        return out
-
-    def _finite(self, name: str) -> bool:
-        stream = self.streams[name]
-        return (stream.requests if isinstance(stream, ChatStream) else stream.count) is not None
-
-    def _idle_cores(self) -> list[RunWarning]:
-        asked = {s.model.name for s in self.streams.values()}
-        used = {core for m in self.models.values() for core, _ in m.parts}
-        unused = [
-            RunWarning("unused-model", f"no stream uses model '{name}'; it takes memory and its cores wait for nothing")
-            for name in self.models
-            if name not in asked
-        ]
-        return unused + [
-            RunWarning(
-                "idle-core",
-                f"core {c.name} has no model and stays idle; give a model cores: {c.name}, or split one over both",
-            )
-            for i, c in enumerate(self.cores)
-            if i not in used
-        ]
-
-    def _result(self) -> Result:
-        elapsed: Ps = self.env.now
-        scenario, machine = self.scenario, self.scenario.machine
-        peak = machine.cores.peak_macs_per_s
-        streams: dict[str, ChatStats | FrameStats] = {}
-        rows: list[RequestRow] | None = [] if self.records else None
-        for name, s in self.streams.items():
-            if isinstance(s, ChatStream):
-                phases = {
-                    "prefill": self._phase(name, "prefill", s.record.phase_time("prefill", elapsed), peak),
-                    "decode": self._phase(name, "decode", s.record.phase_time("decode", elapsed), peak),
-                }
-                streams[name] = ChatStats.of(s.record, elapsed, phases)
-                if rows is not None:
-                    rows.extend(s.record.rows or ())
-            else:
-                streams[name] = FrameStats.of(s.record, elapsed)
-        cores = {
-            c.name: CoreStats.of(
-                self.recorder.cores.get(c.name, CoreCounters()),
-                self.recorder.occupied_until(c.name, elapsed),
-                elapsed,
-                peak,
-                self._load_log(i),
-            )
-            for i, c in enumerate(self.cores)
-        }
-        heat = None
-        if self.heat is not None:
-            heat = heat_stats(self.heat, self.controls, self.streams.values())
-        self.warnings.extend(heat_warnings(heat))
-        self.warnings.extend(self._stuck(elapsed))
-        table, moved, dropped = table_of(scenario), self.channel.moved(), self.channel.dropped()
-        dram = DramStats(
-            machine.dram.preset,
-            scenario.engine.dram,
-            table.peak,
-            self.recorder.moved_bytes,
-            moved,
-            elapsed,
-            self.channel.latency(),
-            dropped,
-            {name: m.written for name, m in machine.masters.items()},
-            *known_error(scenario, table),
-        )
-        self.warnings.extend(
-            RunWarning(
-                "dram-overload",
-                f"{name} lost {n / (n + moved[name]):.1%} of its bytes: masters ask for more than the channel gives",
-            )
-            for name, n in dropped.items()
-            if n
-        )
-        if rows is not None:
-            rows.sort(key=lambda r: (r.arrived, r.stream))
-        return Result(
-            scenario.name,
-            elapsed,
-            self.env.events,
-            scenario.engine.seed,
-            streams,
-            cores,
-            dram,
-            self.memory.resident,
-            self.memory.usable,
-            tuple(self.warnings),
-            rows,
-            scenario.about,
-            heat,
-            self.journal,
-        )
-
-    def _phase(self, stream: str, phase: str, duration: Ps, peak: int) -> PhaseStats:
-        return PhaseStats.of(self.recorder.labels.get(f"{stream}/{phase}", CoreCounters()), duration, peak)
-
-    def _load_log(self, core: int) -> list[str]:
-        out = []
-        for m in self.models.values():
-            for k, (at, trace) in enumerate(m.parts):
-                if at == core:
-                    part = f" part {k + 1} of {len(m.parts)}" if len(m.parts) > 1 else ""
-                    size = format_quantity(trace.resident_bytes, "size")
-                    out.append(f"load success: {m.name}{part}: {trace.header.model}, {size}")
-        return out
 
 
 def simulate(

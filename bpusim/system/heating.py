@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from bpusim.ports import CallCounters, Flow, Work
 from bpusim.scenario import Scenario
 from bpusim.system.channels import row_bytes
 from bpusim.system.clocking import Clocks
+from bpusim.system.streams import Streams
 from bpusim.thermal import ClockControl, Heat, Meter
 from bpusim.units import PS_PER_S, Ps
 from bpusim.workload import ChatStream, FrameStream
@@ -86,14 +87,12 @@ def heat_of(
         raise ScenarioError(what, place=scenario.where("machine", "cooling"), do="check its capacities") from None
 
 
-def heat_stats(
-    heat: Heat, controls: Mapping[str, ClockControl], streams: Iterable[ChatStream | FrameStream]
-) -> HeatStats:
+def heat_stats(heat: Heat, controls: Mapping[str, ClockControl], streams: Streams) -> HeatStats:
     """What became of the heat up to now, and of the ``streams`` with it."""
-    streams = list(streams)
-    chats = [s for s in streams if isinstance(s, ChatStream)]
+    chats = [c for s in streams.values() for c in s.chats.values()]
     heat.sample()
     now: Ps = heat.env.now  # type: ignore[assignment]  # integer by construction
+    going = [s for s in streams.values() if isinstance(s, ChatStream) and not s.over]
     names = heat.names
     return HeatStats(
         ambient_degc=heat.spec.ambient,
@@ -102,8 +101,8 @@ def heat_stats(
         energy_j=dict(heat.energy),
         elapsed=now,
         tokens=sum(s.record.tokens for s in chats),
-        frames=sum(len(s.record.latencies) for s in streams if isinstance(s, FrameStream)),
-        tokens_lost=sum(s.record.tokens_lost(now - s.start) for s in chats if not s.over),
+        frames=sum(len(s.record.latencies) for s in streams.values() if isinstance(s, FrameStream)),
+        tokens_lost=sum(s.record.tokens_lost(now - s.start) for s in going),
         throttled={name: c.throttled_by(now) for name, c in controls.items()},
         trips=tuple(
             TripStats(z.name, t.spec.type, t.spec.temp, z.time_above(k, now), z.crossings[k], z.first[k])

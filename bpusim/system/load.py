@@ -9,8 +9,8 @@ from pathlib import Path
 from bpusim.errors import BpusimError, Problem, ScenarioError, TraceError
 from bpusim.metrics import RunWarning
 from bpusim.runtime import MemoryMap, Need, PlacedModel, lay_out, place
-from bpusim.scenario import ChatSpec, Scenario
-from bpusim.system.streams import Lengths, sequences_of
+from bpusim.scenario import FramesSpec, Scenario
+from bpusim.system.streams import Lengths, Where, parts_of, sequences_of
 from bpusim.trace import Trace, load_trace
 
 __all__ = ["check_streams", "load_traces", "memory_of", "name_warnings", "place_models"]
@@ -118,28 +118,31 @@ def memory_of(scenario: Scenario, models: Mapping[str, PlacedModel]) -> MemoryMa
     return lay_out(needs, scenario.machine.dram.usable, scenario.where("models"))
 
 
-def check_streams(scenario: Scenario, models: Mapping[str, PlacedModel], lengths: Mapping[str, Lengths]) -> None:
-    """Every stream has a model that can serve it, and fits its context."""
+def check_streams(scenario: Scenario, models: Mapping[str, PlacedModel], lengths: Mapping[Where, Lengths]) -> None:
+    """Every stream, and every stage of a pipeline, has a model that can serve it, and fits its context."""
     problems = []
-    for name, spec in scenario.streams.items():
-        wanted = ("prefill", "decode") if isinstance(spec, ChatSpec) else ("frame",)
-        key = "chat" if isinstance(spec, ChatSpec) else "frames"
-        model = models[spec.chat if isinstance(spec, ChatSpec) else spec.frames]
+    for where, spec in parts_of(scenario):
+        chats = not isinstance(spec, FramesSpec) and spec.chat is not None
+        key, wanted = ("chat", ("prefill", "decode")) if chats else ("frames", ("frame",))
+        named = getattr(spec, key)
+        if named is None:  # a stage on the host
+            continue
+        model = models[named]
         if any(p not in model.trace.phases for p in wanted):
             have = ", ".join(model.trace.phases)
             problems.append(
                 Problem(
                     f"model '{model.name}' cannot serve {key}: its trace has the phases {have}",
-                    scenario.where("streams", name, key),
-                    f"name a model compiled from {'an LLM' if key == 'chat' else 'a model that takes frames'}",
+                    scenario.where(*where, key),
+                    f"name a model compiled from {'an LLM' if chats else 'a model that takes frames'}",
                 )
             )
-        elif isinstance(spec, ChatSpec) and lengths[name].longest() > model.context:
-            prompt, output = lengths[name].most("prompt"), lengths[name].most("output")
+        elif chats and lengths[where].longest() > model.context:
+            prompt, output = lengths[where].most("prompt"), lengths[where].most("output")
             problems.append(
                 Problem(
                     f"prompt {prompt} and output {output} exceed the context of {model.context} tokens",
-                    scenario.where("streams", name, "prompt"),
+                    scenario.where(*where, "prompt"),
                     "shorten them, or compile the model with a longer --context",
                 )
             )

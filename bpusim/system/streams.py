@@ -6,18 +6,31 @@ import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import simpy
 
 from bpusim.errors import Problem, ScenarioError
-from bpusim.metrics import ChatRecord, FrameRecord
+from bpusim.metrics import ChatRecord, FrameRecord, PipelineRecord
 from bpusim.runtime import PlacedModel
-from bpusim.scenario import ArrivalSpec, ChatSpec, FileSpec, FramesSpec, LognormalSpec, Scenario
+from bpusim.scenario import (
+    ArrivalSpec,
+    ChatSpec,
+    FileSpec,
+    FramesSpec,
+    LognormalSpec,
+    PipelineSpec,
+    RegionsSpec,
+    Scenario,
+    StageSpec,
+)
 from bpusim.units import PS_PER_S, Ps
 from bpusim.workload import (
     Ask,
     ChatStream,
     FrameStream,
+    PipelineStage,
+    PipelineStream,
     Slots,
     asks,
     every,
@@ -30,18 +43,32 @@ from bpusim.workload import (
 )
 from bpusim.workload.draws import Draw
 
-__all__ = ["Lengths", "lengths_of", "sequences_of", "streams_of"]
+__all__ = ["Lengths", "Streams", "Where", "lengths_of", "parts_of", "sequences_of", "streams_of"]
 
 _COLUMNS = ("prompt_tokens", "output_tokens")
 
 
-class Lengths:
-    """What a chat stream asks for: by its spec, or by the rows of a file (gap, prompt, output)."""
+Where = tuple[str, ...]
+"""Where a stream, or a stage of a pipeline, stands in a scenario."""
 
-    def __init__(self, spec: ChatSpec, rows: Mapping[str, list[Ask]]) -> None:
+
+def parts_of(scenario: Scenario) -> Iterator[tuple[Where, ChatSpec | FramesSpec | StageSpec]]:
+    """Streams and stages of pipelines, with where they stand."""
+    for name, spec in scenario.streams.items():
+        if isinstance(spec, PipelineSpec):
+            yield from ((("streams", name, "pipeline", stage), s) for stage, s in spec.pipeline.items())
+        else:
+            yield ("streams", name), spec
+
+
+class Lengths:
+    """Tokens that a chat asks for: by its spec, or by the rows of a file."""
+
+    def __init__(self, where: Where, spec: ChatSpec | StageSpec, rows: Mapping[str, list[Ask]]) -> None:
+        self.where = where
         self.spec = spec
         self.rows = rows
-        """By where they stand: ``prompt``, ``output``, ``arrivals``."""
+        """By where they stand: ``prompt``, ``output``, ``regions``, ``arrivals``."""
 
     @property
     def arriving(self) -> list[Ask] | None:
@@ -50,45 +77,61 @@ class Lengths:
 
     def most(self, side: str) -> int:
         """The longest prompt or output there may be."""
-        rows = self.arriving or self.rows.get(side)
-        if rows is not None:
-            return max(r.prompt if side == "prompt" else r.output for r in rows)
-        spec = getattr(self.spec, side)
+        if self.arriving:
+            return max(r.prompt if side == "prompt" else r.output for r in self.arriving)
+        return self._most(side, getattr(self.spec, side))
+
+    def _most(self, side: str, spec: Any) -> int:
+        if isinstance(spec, RegionsSpec):
+            return spec.text + spec.per_region * self._most("regions", spec.regions)
+        if isinstance(spec, FileSpec):
+            return max(r.output if side == "output" else r.prompt for r in self.rows[side])
         return int(spec.max if isinstance(spec, LognormalSpec) else spec)
 
     def longest(self) -> int:
-        """The most tokens of a request; prompts and outputs of one file go together."""
-        return (
-            max(r.prompt + r.output for r in self.arriving)
-            if self.arriving
-            else self.most("prompt") + self.most("output")
-        )
+        """The most tokens of a request; prompts and outputs of one file of arrivals go together."""
+        if self.arriving:
+            return max(r.prompt + r.output for r in self.arriving)
+        return self.most("prompt") + self.most("output")
 
-    def draw(self, side: str, seed: int, name: str, user: int) -> Draw:
+    def draw(self, side: str, seed: int, user: int = 0) -> Draw:
         """Prompts or outputs of a user."""
-        spec = getattr(self.spec, side)
+        return self._draw(side, getattr(self.spec, side), seed, user)
+
+    def _draw(self, side: str, spec: Any, seed: int, user: int) -> Draw:
+        if isinstance(spec, RegionsSpec):
+            regions, text, each = self._draw("regions", spec.regions, seed, user), spec.text, spec.per_region
+            return lambda: text + each * regions()
         if isinstance(spec, LognormalSpec):
-            return lognormal(spec.median, spec.sigma, spec.min, spec.max, generator(seed, name, user, side))
-        return listed([getattr(r, side) for r in self.rows[side]]) if isinstance(spec, FileSpec) else fixed(spec)
+            rng = generator(seed, *self.where[1:], user, side)
+            return lognormal(spec.median, spec.sigma, spec.min, spec.max, rng)
+        if isinstance(spec, FileSpec):
+            return listed([r.output if side == "output" else r.prompt for r in self.rows[side]])
+        return fixed(spec)
 
 
-def lengths_of(scenario: Scenario) -> dict[str, Lengths]:
-    """Of each chat stream; raises :class:`ScenarioError` with all that is wrong with files of lengths and arrivals."""
+def lengths_of(scenario: Scenario) -> dict[Where, Lengths]:
+    """Of each chat; raises :class:`ScenarioError` with all that is wrong with files of lengths and arrivals."""
     problems: list[Problem] = []
-    out: dict[str, Lengths] = {}
-    for name, spec in scenario.streams.items():
-        if isinstance(spec, ChatSpec):
-            rows: dict[str, list[Ask]] = {}
-            for side in ("prompt", "output", "arrivals"):
-                given = getattr(spec, side)
-                if isinstance(given, FileSpec | ArrivalSpec) and given.file is not None:
-                    place = ("streams", name, side, "file")
-                    try:
-                        rows[side] = _read(scenario.beside(given.file, *place), arrivals=side == "arrivals")
-                    except ValueError as e:
-                        what, _, do = str(e).partition("; ")
-                        problems.append(Problem(what, scenario.where(*place), do))
-            out[name] = Lengths(spec, rows)
+    out: dict[Where, Lengths] = {}
+    for where, spec in parts_of(scenario):
+        if isinstance(spec, FramesSpec) or spec.chat is None:
+            continue
+        rows: dict[str, list[Ask]] = {}
+        files: dict[str, tuple[Where, Any]] = {
+            side: ((side,), getattr(spec, side, None)) for side in ("prompt", "output", "arrivals")
+        }
+        if isinstance(spec.prompt, RegionsSpec):
+            files["regions"] = ("prompt", "regions"), spec.prompt.regions
+        for side, (path, given) in files.items():
+            if isinstance(given, FileSpec | ArrivalSpec) and given.file is not None:
+                place = (*where, *path, "file")
+                try:
+                    rows[side] = _read(scenario.beside(given.file, *place), arrivals=side == "arrivals")
+                except ValueError as e:
+                    what, _, do = str(e).partition("; ")
+                    problems.append(Problem(what, scenario.where(*place), do))
+        out[where] = Lengths(where, spec, rows)
     if problems:
         raise ScenarioError(problems)
     return out
@@ -131,28 +174,70 @@ def _read(path: Path, *, arrivals: bool) -> list[Ask]:
 def sequences_of(scenario: Scenario, model: str) -> int:
     """Sequences that the KV cache of ``model`` has room for."""
     given = scenario.models[model].sequences
-    chats = [s for s in scenario.streams.values() if isinstance(s, ChatSpec) and s.chat == model]
-    return given if given is not None else max(sum(s.users for s in chats), 1)
+    chats = [s.users if isinstance(s, ChatSpec) else 1 for _, s in parts_of(scenario) if _chats_with(s, model)]
+    return given if given is not None else max(sum(chats), 1)
+
+
+def _chats_with(spec: ChatSpec | FramesSpec | StageSpec, model: str) -> bool:
+    return not isinstance(spec, FramesSpec) and spec.chat == model
+
+
+Streams = dict[str, ChatStream | FrameStream | PipelineStream]
 
 
 def streams_of(
     env: simpy.Environment,
     scenario: Scenario,
     models: Mapping[str, PlacedModel],
-    lengths: Mapping[str, Lengths],
+    lengths: Mapping[Where, Lengths],
     *,
     records: bool,
-) -> dict[str, ChatStream | FrameStream]:
-    """The streams by name."""
+) -> tuple[Streams, list[Slots]]:
+    """(the streams by name, who may be admitted to each model)."""
     slots = {name: Slots(env, name, sequences_of(scenario, name)) for name in models}
     seed = scenario.engine.seed
-    out: dict[str, ChatStream | FrameStream] = {}
+    out: Streams = {}
     for name, spec in scenario.streams.items():
         if isinstance(spec, ChatSpec):
-            out[name] = _chat(name, spec, models[spec.chat], slots[spec.chat], lengths[name], seed, records=records)
-        else:
+            asked = lengths["streams", name]
+            out[name] = _chat(name, spec, models[spec.chat], slots[spec.chat], asked, seed, records=records)
+        elif isinstance(spec, FramesSpec):
             out[name] = _frames(name, spec, models[spec.frames], seed)
-    return out
+        else:
+            out[name] = _pipeline(name, spec, models, slots, lengths, seed, records=records)
+    return out, list(slots.values())
+
+
+def _pipeline(
+    name: str,
+    spec: PipelineSpec,
+    models: Mapping[str, PlacedModel],
+    slots: Mapping[str, Slots],
+    lengths: Mapping[Where, Lengths],
+    seed: int,
+    *,
+    records: bool,
+) -> PipelineStream:
+    record, stages = PipelineRecord(), []
+    for stage in spec.order():
+        s = spec.pipeline[stage]
+        if s.chat is not None:
+            asked, kept = lengths["streams", name, "pipeline", stage], ChatRecord([] if records else None)
+            record.chats[stage] = kept
+            chat = ChatStream(
+                f"{name}.{stage}", models[s.chat], lambda _: iter(()), None, 0, slots[s.chat], kept, weight=spec.weight
+            )
+            draws = asked.draw("prompt", seed), asked.draw("output", seed)
+            stages.append(PipelineStage(stage, s.after, None, chat, *draws))
+        else:
+            model = models[s.frames] if s.frames is not None else None
+            stages.append(PipelineStage(stage, s.after, model, host=s.host or 0, wait=s.wait or 0))
+    before = {a.removesuffix(".first_token") for s in spec.pipeline.values() for a in s.after}
+    ends = spec.deadline or dict.fromkeys((n for n in spec.pipeline if n not in before), None)
+    record.limits = dict(ends)
+    t = spec.trigger
+    gap = every(t.every) if t.every is not None else poisson(t.poisson or 1.0, generator(seed, name, "trigger"))
+    return PipelineStream(name, stages, gap, spec.count, spec.start, spec.at_once, record.limits, record, spec.weight)
 
 
 def _chat(
@@ -171,7 +256,7 @@ def _chat(
 
         def ask(user: int) -> Iterator[Ask]:
             gap = _gaps(arrivals, seed, name) if arrivals is not None else _thinks(spec, seed, name, user)
-            return asks(lengths.draw("prompt", seed, name, user), lengths.draw("output", seed, name, user), gap, each)
+            return asks(lengths.draw("prompt", seed, user), lengths.draw("output", seed, user), gap, each)
 
     record = ChatRecord([] if records else None, (spec.slo.ttft, spec.slo.tpot))
     return ChatStream(

@@ -78,7 +78,7 @@ def part_of(call: CallProgram, start: int, stop: int) -> CallPart:
 
 def counted_until(call: CallProgram, stop: int) -> Ints:
     """Cycles, MAC cycles, MACs and issued MACs of the items before ``stop``."""
-    fields, t = call.fields[:_COUNTED], call.layout.tiling(call.fields)
+    fields, t = call.fields[:_COUNTED], call.tiling
     out: Ints = fields[:, t.last < stop].sum(axis=1)
     if stop < len(t.op) and not t.is_write[stop] and t.place[stop]:
         out = out + fields[:, t.op[stop]] * t.place[stop] // t.pieces[stop]
@@ -89,7 +89,7 @@ def moved_until(call: CallProgram, stop: int, more: int = 0) -> Ints:
     """Bytes of the items before ``stop`` in the order of ``MOVES``, and of ``more`` bytes from there on."""
     if isinstance(call, CallPart):
         return moved_until(call.whole, call.start + stop, more) - moved_until(call.whole, call.start)
-    t = call.layout.tiling(call.fields)
+    t = call.tiling
     sizes = np.cumsum(call.items.bytes[stop:])
     whole = int(np.searchsorted(sizes, more, side="right")) if more else 0
     more -= int(sizes[whole - 1]) if whole else 0

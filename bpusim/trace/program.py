@@ -131,7 +131,7 @@ class CallLayout:
 class CallProgram:
     """One call at a position: a run of BPU ops. Its sums are dot products; its items are made only for who asks."""
 
-    __slots__ = ("_bound", "_items", "at", "bytes", "layout", "mix", "ops", "position", "sums")
+    __slots__ = ("_bound", "_items", "_tiling", "at", "bytes", "layout", "mix", "ops", "position", "sums")
 
     def __init__(self, layout: CallLayout, at: tuple[int, ...], position: tuple[int, int, int]) -> None:
         self.layout = layout
@@ -149,6 +149,7 @@ class CallProgram:
         self.mix = round(written / self.bytes, 2) if written else 0.0
         """Part of that which is written."""
         self._bound: Ints | None = None
+        self._tiling: Tiling | None = None
         self._items: CallItems | None = None
 
     @property
@@ -159,10 +160,17 @@ class CallProgram:
         return self._bound
 
     @property
+    def tiling(self) -> Tiling:
+        """Its items by tile."""
+        if self._tiling is None:
+            self._tiling = self.layout.tiling(self.fields)
+        return self._tiling
+
+    @property
     def items(self) -> CallItems:
         """Its DMA items."""
         if self._items is None:
-            self._items = self.layout.items(self.fields)
+            self._items = self.layout.items(self.fields, self.tiling)
         return self._items
 
     @property
@@ -212,7 +220,7 @@ class CallProgram:
     @property
     def lasts(self) -> Ints:
         """Of each op, the item of its last tile."""
-        return self.layout.tiling(self.fields).last
+        return self.tiling.last
 
     def transfers(self, start: int, stop: int) -> ItemRange:
         """Items ``start`` to ``stop`` as one transfer list."""
@@ -250,7 +258,7 @@ class ItemRange:
 
     def __iter__(self) -> Iterator[Transfer]:
         call = self.call
-        t = call.layout.tiling(call.fields)
+        t = call.tiling
         for i in range(self.start, self.stop):
             op, write, pieces, rank = int(t.op[i]), bool(t.is_write[i]), int(t.pieces[i]), int(t.place[i])
             buffers = list(call.buffers(op, write))

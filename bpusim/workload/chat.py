@@ -62,6 +62,21 @@ class ChatStream:
         self._logits = HostTraffic("io:logits", {("io", False): vocab * _LOGIT_BYTES})
 
     @property
+    def finite(self) -> bool:
+        """Whether it comes to an end by itself."""
+        return self.requests is not None
+
+    @property
+    def chats(self) -> dict[str, ChatStream]:
+        """Itself."""
+        return {self.name: self}
+
+    @property
+    def models(self) -> list[PlacedModel]:
+        """The one that it asks."""
+        return [self.model]
+
+    @property
     def over(self) -> bool:
         """Whether all its requests are answered, or rejected."""
         return self.requests is not None and self.record.requests + self.record.rejected >= self.requests
@@ -105,17 +120,40 @@ class ChatStream:
             self._drained = simpy.Event(env)
             yield self._drained
 
+    def answer(
+        self, executor: Executor, ask: Ask, first: Callable[[Ledger], None]
+    ) -> Generator[simpy.Event, Any, Ledger]:
+        """One request of a pipeline: ``first`` is told the causes of the time to its first token when that is out;
+        returns those of all its time."""
+        whole = Ledger()
+        self.record.came(executor.now())
+
+        def told(ledger: Ledger) -> None:
+            if not whole.total:
+                first(ledger)
+            whole.take(ledger)
+
+        yield from self._request(executor, self._new(), ask, take=True, give=True, told=told)
+        return whole
+
     def _request(
-        self, executor: Executor, user: _User, ask: Ask, *, take: bool, give: bool
+        self,
+        executor: Executor,
+        user: _User,
+        ask: Ask,
+        *,
+        take: bool,
+        give: bool,
+        told: Callable[[Ledger], None] | None = None,
     ) -> Generator[simpy.Event, Any, None]:
         """One request from its arrival to its last token. ``take``, ``give``: a place in the KV cache, before and
-        after."""
+        after. ``told``: hears the causes of each token's time."""
         spec, record, now = executor.host.spec, self.record, executor.now
         index, self._index = self._index, self._index + 1
         arrived = now()
         record.open[index] = ("prefill", arrived)
         ledger = Ledger()
-        turn = self.slots.take() if take else None
+        turn = self.slots.take(self.name) if take else None
         if turn is not None:
             yield turn
             ledger.add("queueing", now() - arrived)
@@ -135,6 +173,8 @@ class ChatStream:
         first = now()
         ledger.close(first - arrived)
         record.first.take(ledger)
+        if told is not None:
+            told(ledger)
         record.ttfts.append(first - arrived)
         record.tokens += 1
         kv += prompt
@@ -153,11 +193,13 @@ class ChatStream:
             gap = now() - begin
             ledger.close(gap)
             record.decode.take(ledger)
+            if told is not None:
+                told(ledger)
             record.gaps.append(gap)
             record.tokens += 1
         del record.open[index]
         if give:
-            self.slots.give()
+            self.slots.give(self.name)
         end = now()
         record.went(arrived, first, end, ask.output)
         if record.rows is not None:

@@ -13,6 +13,7 @@ from bpusim.errors import SimulationError
 from bpusim.metrics import FrameRecord, Ledger
 from bpusim.runtime import Executor, PlacedModel, Session, Terms
 from bpusim.units import PS_PER_S, Ps
+from bpusim.workload.chat import ChatStream
 from bpusim.workload.draws import Draw, fixed
 
 __all__ = ["FrameStream"]
@@ -60,6 +61,21 @@ class FrameStream:
     _blocked: deque[simpy.Event] = field(default_factory=deque)
     """Frames that wait for room in the line."""
     _drained: simpy.Event | None = None
+
+    @property
+    def finite(self) -> bool:
+        """Whether it comes to an end by itself."""
+        return self.count is not None
+
+    @property
+    def chats(self) -> dict[str, ChatStream]:
+        """None."""
+        return {}
+
+    @property
+    def models(self) -> list[PlacedModel]:
+        """The one that it asks."""
+        return [self.model]
 
     def run(self, executor: Executor) -> Generator[simpy.Event, Any, None]:
         """The camera's life, as a SimPy process; ends when the last of ``count`` frames is through."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 
 import simpy
 
@@ -22,17 +22,20 @@ class Slots:
         self.model = model
         self.count = count
         self.free = count
-        self._line: deque[simpy.Event] = deque()
+        self._line: deque[tuple[str, simpy.Event]] = deque()
+        self._held: Counter[str] = Counter()
+        """Places by who holds them."""
 
     @property
     def waiting(self) -> int:
         """How many stand in line."""
         return len(self._line)
 
-    def take(self) -> simpy.Event | None:
-        """None if there is room at once, else an event that succeeds when there is."""
+    def take(self, who: str) -> simpy.Event | None:
+        """None if there is room for ``who`` at once, else an event that succeeds when there is."""
         if self.free:
             self.free -= 1
+            self._held[who] += 1
             return None
         if len(self._line) == _MOST:
             raise SimulationError(
@@ -41,12 +44,23 @@ class Slots:
                 do="lower their rate, or limit the line by the stream's waiting: 8",
             )
         turn = simpy.Event(self.env)
-        self._line.append(turn)
+        self._line.append((who, turn))
         return turn
 
-    def give(self) -> None:
-        """A sequence is over."""
+    def give(self, who: str) -> None:
+        """A sequence of ``who`` is over."""
+        self._held[who] -= 1
         if self._line:
-            self._line.popleft().succeed()
+            next_, turn = self._line.popleft()
+            self._held[next_] += 1
+            turn.succeed()
         else:
             self.free += 1
+
+    def standing(self) -> str:
+        """Who waits for whom, for the message of a deadlock; empty if nobody does."""
+        if not self._line:
+            return ""
+        waiting = ", ".join(dict.fromkeys(who for who, _ in self._line))
+        holding = ", ".join(who for who, n in self._held.items() if n)
+        return f"{waiting} waits for room in the cache of model '{self.model}', which {holding} holds"

@@ -26,7 +26,7 @@ class Last:
 
 class Stranger:
     def pick(self, ready: Sequence[Call], core: CoreView) -> Call:  # noqa: ARG002 (the protocol's signature)
-        return Call("x", "frame", 0, None, 0, 0, 99)
+        return Call("x", "frame", 0, None, 0, 99)
 
 
 def submit(
@@ -100,5 +100,5 @@ def test_a_policy_that_picks_what_is_not_there_is_an_error(bench: Callable[..., 
 
 
 def test_first_come_first_served_takes_the_head() -> None:
-    ready = [Call(n, "frame", p, None, 0, 0, s) for n, p, s in (("a", 0, 1), ("b", 9, 2))]
+    ready = [Call(n, "frame", p, None, 0, s) for n, p, s in (("a", 0, 1), ("b", 9, 2))]
     assert Fifo().pick(ready, CoreView("bpu0", 0)) is ready[0]

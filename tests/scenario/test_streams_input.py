@@ -9,7 +9,7 @@ import pytest
 
 from bpusim import simulate
 from bpusim.errors import BpusimError
-from bpusim.metrics import ChatStats, Result
+from bpusim.metrics import ChatStats, PipelineStats, Result
 
 TRACES = Path(__file__).resolve().parents[2] / "traces"
 CHAT = "chat: m, prompt: 8, output: 4"
@@ -210,3 +210,109 @@ def test_a_policy_may_be_an_object_and_keeps_nothing_from_run_to_run(tmp_path: P
     one, two = (run(tmp_path, f"{CHAT}, users: 4", policy=policy).to_dict() for _ in range(2))
     assert one == two
     assert policy.picked == 0
+
+
+# Pipelines
+
+LOOP = """\
+machine: bpu80
+models:
+  m: {trace: '%s/qwen2.5-0.5b-int4.trace', cores: bpu0}
+  d: {trace: '%s/wake_word.trace', cores: bpu1}
+streams:
+  loop:
+    pipeline:
+      hear: {frames: d}
+      say:  {chat: m, after: hear, prompt: {text: 8, per_region: 4, regions: 3}, output: 4}
+      talk: {host: 20 ms, after: say.first_token}
+    trigger: {every: 1 s}
+    count: 2
+    deadline: {talk: 500 ms}
+"""
+
+
+def test_a_pipeline_is_measured_to_its_ends(tmp_path: Path) -> None:
+    path = tmp_path / "loop.yaml"
+    path.write_text(LOOP % (TRACES, TRACES))
+    result = simulate(path, records=True)
+    stats = result.streams["loop"]
+    assert isinstance(stats, PipelineStats)
+    assert (stats.triggered, stats.runs, list(stats.ends)) == (2, 2, ["talk"])
+    assert [(r.stream, r.prompt, r.tokens) for r in result.requests or ()] == [("loop.say", 20, 4)] * 2
+    assert result.tokens_per_s * result.elapsed / 1e12 == pytest.approx(8)
+    talk = stats.ends["talk"]
+    assert talk.mean_ms == pytest.approx(sum(talk.breakdown_ms.values()), abs=1e-9)
+    stats.assert_slo(talk_p99="500 ms", talk_late=0, dropped=0)
+    with pytest.raises(AssertionError, match=r"talk_mean: .* at most 1 ms"):
+        stats.assert_slo(talk_mean="1 ms")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("after: hear,", "after: here,", "say waits for 'here', which there is not; did you mean 'hear'?"),
+        ("say.first_token", "hear.first_token", "talk waits for 'hear.first_token', which there is not"),
+        ("{frames: d}", "{frames: d, after: talk}", "stages wait for each other: hear waits for"),
+        ("{frames: d}", "{frames: d, host: 1 ms}", "frames and host to do; write one of frames, chat, host or wait"),
+        ("{frames: d}", "{}", "nothing to do; write one of frames, chat, host or wait"),
+        ("{frames: d}", "{frames: d, output: 3}", "output means nothing to frames; remove it"),
+        ("{frames: d}", "{frames: nobody}", "no model is named 'nobody'"),
+        ("{frames: d}", "{frames: m}", "model 'm' cannot serve frames: its trace has the phases prefill, decode"),
+        ("output: 4", "output: 9000", "prompt 20 and output 9000 exceed the context"),
+        (", output: 4", "", "a chat stage needs prompt and output"),
+        ("regions: 3", "regions: 0", "0 is out of range; write 1 or more"),
+        ("{every: 1 s}", "{}", "write one of every and poisson"),
+        ("{talk: 500 ms}", "{tal: 500 ms}", "deadline: no stage is named 'tal'; did you mean 'talk'?"),
+        ("    count: 2\n", "", "every stream is endless and nothing ends the run"),
+    ],
+)
+def test_a_wrong_pipeline_is_one_problem_at_its_place(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = LOOP % (TRACES, TRACES)
+    assert old in text
+    path = tmp_path / "loop.yaml"
+    path.write_text(text.replace(old, new))
+    with pytest.raises(BpusimError) as caught:
+        simulate(path)
+    (problem,) = caught.value.problems
+    assert message in str(problem)
+    assert str(problem).startswith(f"{path}:")
+
+
+def test_a_deadlock_names_who_waits_for_whom(tmp_path: Path) -> None:
+    """A user whose conversation stays in the cache holds the only place in it for good."""
+    text = LOOP.replace("streams:\n", "streams:\n  bob: {chat: m, prompt: 4, output: 2, history: kept}\n")
+    path = tmp_path / "loop.yaml"
+    path.write_text(text.replace("cores: bpu0}", "cores: bpu0, sequences: 1}") % (TRACES, TRACES))
+    with pytest.raises(
+        BpusimError, match=r"loop wait, .*; loop.say waits for room in the cache of model 'm', which bob holds"
+    ):
+        simulate(path)
+
+
+# What a user should know
+
+
+@pytest.mark.parametrize(
+    ("stream", "more", "code", "text"),
+    [
+        (f"{CHAT}, weight: 2", "policy: fifo", "weight-unused", "policy fifo looks at no weight; that of a"),
+        (CHAT, "policy: edf", "no-deadlines", "policy edf goes by deadlines and no stream has one"),
+        (
+            f"{CHAT}, arrivals: {{poisson: 20 Hz}}, requests: forever", "run: {until: 5 s}",
+            "growing-line", "more each second: they come faster than they are served",
+        ),
+        (
+            f"{CHAT}, arrivals: {{poisson: 20 Hz}}, requests: 50, waiting: 2", "",
+            "requests-rejected", "of 50 requests found the line full and were rejected",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_probably_not_meant_is_told(tmp_path: Path, stream: str, more: str, code: str, text: str) -> None:
+    (warning,) = [w for w in run(tmp_path, stream, more).warnings if w.code == code]
+    assert text in warning.text
+
+
+def test_a_priority_that_nobody_looks_at_is_told_of(tmp_path: Path) -> None:
+    for policy, told in [("fifo", 1), ("priority", 0)]:
+        result = run(tmp_path, CHAT, f"policy: {policy}", set={"models.m.priority": 9})
+        assert len([w for w in result.warnings if w.code == "priority-unused"]) == told

@@ -1,0 +1,209 @@
+"""What came out of a system that has run, and what a user should know of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bpusim.metrics import (
+    ChatStats,
+    CoreCounters,
+    CoreStats,
+    DramStats,
+    FrameStats,
+    PhaseStats,
+    PipelineStats,
+    RequestRow,
+    Result,
+    RunWarning,
+)
+from bpusim.scenario import ChatSpec, FramesSpec, Scenario
+from bpusim.system.channels import known_error, table_of
+from bpusim.system.heating import heat_stats, heat_warnings
+from bpusim.units import PS_PER_S, Ps, format_quantity
+from bpusim.workload import ChatStream, FrameStream, PipelineStream
+
+if TYPE_CHECKING:
+    from bpusim.system.build import System
+
+__all__ = ["machine_warnings", "policy_warnings", "result_of"]
+
+_STUCK = 10
+"""A step that takes so many times the mean is worth a warning."""
+_BACKLOG = 10
+"""So many requests or runs under way at the end, and no fewer than ever before, are a line that grows."""
+_DROPPED = 0.01
+"""A part of frames that is worth a warning."""
+
+
+def result_of(system: System) -> Result:
+    """The result of a run that has just ended."""
+    elapsed: Ps = system.env.now
+    scenario, machine = system.scenario, system.scenario.machine
+    peak = machine.cores.peak_macs_per_s
+    streams: dict[str, ChatStats | FrameStats | PipelineStats] = {}
+    rows: list[RequestRow] | None = [] if system.records else None
+    for name, s in system.streams.items():
+        chats = {label: _chat(system, label, chat, elapsed, peak) for label, chat in s.chats.items()}
+        if rows is not None:
+            rows.extend(row for chat in s.chats.values() for row in chat.record.rows or ())
+        if isinstance(s, ChatStream):
+            streams[name] = chats[name]
+        elif isinstance(s, FrameStream):
+            streams[name] = FrameStats.of(s.record, elapsed)
+        else:
+            stages = {label.removeprefix(f"{name}."): stats for label, stats in chats.items()}
+            streams[name] = PipelineStats.of(s.record, elapsed, stages)
+    cores = {
+        c.name: CoreStats.of(
+            system.recorder.cores.get(c.name, CoreCounters()),
+            system.recorder.occupied_until(c.name, elapsed),
+            elapsed,
+            peak,
+            _load_log(system, i),
+        )
+        for i, c in enumerate(system.cores)
+    }
+    heat = heat_stats(system.heat, system.controls, system.streams) if system.heat is not None else None
+    table, moved, dropped = table_of(scenario), system.channel.moved(), system.channel.dropped()
+    dram = DramStats(
+        machine.dram.preset,
+        scenario.engine.dram,
+        table.peak,
+        system.recorder.moved_bytes,
+        moved,
+        elapsed,
+        system.channel.latency(),
+        dropped,
+        {name: m.written for name, m in machine.masters.items()},
+        *known_error(scenario, table),
+    )
+    overload = [
+        RunWarning(
+            "dram-overload",
+            f"{name} lost {n / (n + moved[name]):.1%} of its bytes: masters ask for more than the channel gives",
+        )
+        for name, n in dropped.items()
+        if n
+    ]
+    if rows is not None:
+        rows.sort(key=lambda r: (r.arrived, r.stream))
+    return Result(
+        scenario.name,
+        elapsed,
+        system.env.events,
+        scenario.engine.seed,
+        streams,
+        cores,
+        dram,
+        system.memory.resident,
+        system.memory.usable,
+        (*system.warnings, *heat_warnings(heat), *_stuck(system, elapsed), *_growing(system, elapsed), *overload),
+        rows,
+        scenario.about,
+        heat,
+        system.journal,
+    )
+
+
+def _chat(system: System, label: str, chat: ChatStream, elapsed: Ps, peak: int) -> ChatStats:
+    phases = {}
+    for phase in ("prefill", "decode"):
+        counters = system.recorder.labels.get(f"{label}/{phase}", CoreCounters())
+        phases[phase] = PhaseStats.of(counters, chat.record.phase_time(phase, elapsed), peak)
+    return ChatStats.of(chat.record, elapsed, phases)
+
+
+def _load_log(system: System, core: int) -> list[str]:
+    out = []
+    for m in system.models.values():
+        for k, (at, trace) in enumerate(m.parts):
+            if at == core:
+                part = f" part {k + 1} of {len(m.parts)}" if len(m.parts) > 1 else ""
+                size = format_quantity(trace.resident_bytes, "size")
+                out.append(f"load success: {m.name}{part}: {trace.header.model}, {size}")
+    return out
+
+
+def machine_warnings(system: System) -> list[RunWarning]:
+    """Models that nobody asks, and cores that have none."""
+    asked = {m.name for s in system.streams.values() for m in s.models}
+    used = {core for m in system.models.values() for core, _ in m.parts}
+    unused = [
+        RunWarning("unused-model", f"no stream uses model '{name}'; it takes memory and its cores wait for nothing")
+        for name in system.models
+        if name not in asked
+    ]
+    return unused + [
+        RunWarning(
+            "idle-core",
+            f"core {c.name} has no model and stays idle; give a model cores: {c.name}, or split one over both",
+        )
+        for i, c in enumerate(system.cores)
+        if i not in used
+    ]
+
+
+def policy_warnings(scenario: Scenario, *, named: bool) -> list[RunWarning]:
+    """Keys that the policy does not look at. ``named``: it is the scenario's, and no object of the caller's."""
+    out: list[RunWarning] = []
+    policy = scenario.policy
+    if not named:
+        return out
+    ranked = [name for name, m in scenario.models.items() if m.priority]
+    if ranked and policy in ("fifo", "round_robin", "edf", "least_laxity", "weighted_fair"):
+        text = f"policy {policy} looks at no priority; that of {', '.join(ranked)} changes nothing"
+        out.append(RunWarning("priority-unused", text))
+    if policy in ("edf", "least_laxity") and not any(_due(s) for s in scenario.streams.values()):
+        text = f"policy {policy} goes by deadlines and no stream has one: calls are served in order"
+        out.append(RunWarning("no-deadlines", text))
+    weighted = [name for name, s in scenario.streams.items() if s.weight != 1]
+    if weighted and policy in ("fifo", "round_robin", "priority", "edf", "least_laxity"):
+        text = f"policy {policy} looks at no weight; that of {', '.join(weighted)} changes nothing"
+        out.append(RunWarning("weight-unused", text))
+    return out
+
+
+def _due(spec: object) -> bool:
+    if isinstance(spec, ChatSpec):
+        return spec.slo.ttft is not None or spec.slo.tpot is not None
+    return bool(spec.deadline) if isinstance(spec, FramesSpec) else bool(getattr(spec, "deadline", None))
+
+
+def _stuck(system: System, now: Ps) -> list[RunWarning]:
+    """Chats whose step in progress takes many times as long as those before: it is in none of their figures."""
+    out = []
+    for name, chat in ((n, c) for s in system.streams.values() for n, c in s.chats.items()):
+        for phase, since in chat.record.open.values():
+            done = chat.record.gaps if phase == "decode" else chat.record.ttfts
+            if len(done) and (now - since) * len(done) > _STUCK * done.total:
+                text = f"{name}: a {phase} step in progress at the end had taken {(now - since) / PS_PER_S:.3g} s, "
+                mean = f"those before it {done.total / len(done) / 1e9:.3g} ms on average; latencies leave it out"
+                out.append(RunWarning("step-in-progress", text + mean))
+                break
+    return out
+
+
+def _growing(system: System, now: Ps) -> list[RunWarning]:
+    """Lines that grow, and frames that are dropped: more comes than is served."""
+    out = []
+    for name, s in system.streams.items():
+        if isinstance(s, FrameStream):
+            r = s.record
+            gone = r.dropped + r.lost
+            if gone > _DROPPED * (r.captured + r.lost):
+                rate = len(r.latencies) * PS_PER_S / now if now else 0.0
+                part = gone / (r.captured + r.lost)
+                text = f"{name}: {part:.1%} of its frames are dropped; {s.rate:g} a second come, {rate:.3g} are served"
+                out.append(RunWarning("frames-dropped", text))
+            continue
+        present = s.record.present
+        open_ = isinstance(s, PipelineStream) or s.open
+        if open_ and present.now >= _BACKLOG and present.now > 0.9 * present.most:
+            what = "runs" if isinstance(s, PipelineStream) else "requests"
+            slope = present.now * PS_PER_S / (now - s.start) if now > s.start else 0.0
+            text = f"{name}: {present.now} {what} are under way at the end, {slope:.3g} more each second: "
+            out.append(RunWarning("growing-line", f"{text}they come faster than they are served"))
+        if isinstance(s, ChatStream) and s.record.rejected:
+            text = f"{name}: {s.record.rejected} of {s.record.arrived} requests found the line full and were rejected"
+            out.append(RunWarning("requests-rejected", text))
+    return out
