@@ -36,16 +36,31 @@ class CoreStats:
     mac_issued_fraction: float
     mac_utilization: float
     load_log: Sequence[str]
+    waits: Mapping[str, float] = field(default_factory=dict)
+    """Parts of the time in which it stood still: in calls for ``dram`` (finished ones), between calls for the ``host``
+    or an ``other_core``, or with ``no_work``."""
 
     @classmethod
     def of(
-        cls, counters: CoreCounters, occupied: Ps, elapsed: Ps, peak_macs_per_s: int, load_log: Sequence[str]
+        cls,
+        counters: CoreCounters,
+        occupied: Ps,
+        elapsed: Ps,
+        peak_macs_per_s: int,
+        load_log: Sequence[str],
+        waits: Mapping[str, Ps],
     ) -> CoreStats:
         """From counters over ``elapsed`` of wall time."""
         use = PhaseStats.of(counters, elapsed, peak_macs_per_s)
         fraction = occupied / elapsed if elapsed else 0.0
         return cls(
-            counters.calls, fraction, use.mac_busy_fraction, use.mac_issued_fraction, use.mac_utilization, load_log
+            counters.calls,
+            fraction,
+            use.mac_busy_fraction,
+            use.mac_issued_fraction,
+            use.mac_utilization,
+            load_log,
+            {why: t / elapsed if elapsed else 0.0 for why, t in waits.items()},
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -56,6 +71,7 @@ class CoreStats:
             "mac_busy_fraction": self.mac_busy_fraction,
             "mac_issued_fraction": self.mac_issued_fraction,
             "mac_utilization": self.mac_utilization,
+            "waits": dict(self.waits),
             "load_log": list(self.load_log),
         }
 

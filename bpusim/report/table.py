@@ -33,7 +33,7 @@ def print_result(result: Result, file: IO[str] | None = None, *, console: Consol
     tables += [_requests(chats)] if any(_open(s) for s in chats.values()) else []
     tables += [_frames(frames)] if frames else []
     tables += [_pipelines(pipelines)] if pipelines else []
-    tables += [*_breakdown(result, console), _cores(result), _dram(result), _masters(result)]
+    tables += [*_breakdown(result, console), *_cores(result), _dram(result), _masters(result)]
     for table in tables:
         console.print()
         console.print(table)
@@ -178,12 +178,14 @@ def _breakdown(result: Result, console: Console) -> list[Table]:
     return tables
 
 
-def _cores(result: Result) -> Table:
+def _cores(result: Result) -> list[Table]:
     table = plain_table("Cores", "core", "calls", "occupied", "array busy", "array issued", "array useful")
+    why = plain_table("What cores wait for", "core", "memory, in calls", "host", "another core", "no work")
     for name, c in result.cores.items():
         fractions = (c.occupied_fraction, c.mac_busy_fraction, c.mac_issued_fraction, c.mac_utilization)
         table.add_row(name, str(c.calls), *map(_percent, fractions))
-    return table
+        why.add_row(name, *(_percent(c.waits[w]) for w in ("dram", "host", "other_core", "no_work")))
+    return [table, why]
 
 
 def _masters(result: Result) -> Table:

@@ -6,6 +6,7 @@ from bpusim.runtime.memory import MemoryMap, Need, lay_out
 from bpusim.runtime.placement import PlacedModel, place
 from bpusim.runtime.policies import POLICIES, Fifo, Priority, policy_maker
 from bpusim.runtime.queue import CoreQueue, Event
+from bpusim.runtime.waits import CoreWaits
 
 __all__ = [
     "ORDINARY",
@@ -13,6 +14,7 @@ __all__ = [
     "Call",
     "CoreQueue",
     "CoreView",
+    "CoreWaits",
     "Event",
     "Executor",
     "Fifo",

@@ -41,10 +41,11 @@ class Session:
 
 @dataclass(slots=True)
 class _Leg:
-    """A call's way: its core's queue, what going there and coming back is charged to, what its preparation takes, and
-    that of the call behind it; None: the next step's first."""
+    """A call's way: its core's queue, that of the call behind it, what going there and coming back is charged to, what
+    its preparation takes, and that of the call behind it; None: the next step's first."""
 
     queue: CoreQueue
+    next: CoreQueue
     phase: str
     enters: str
     leaves: str
@@ -67,6 +68,18 @@ class Executor:
     def now(self) -> Ps:
         """Simulated time."""
         return self.env.now  # type: ignore[return-value]  # integer by construction
+
+    def begin(self, model: PlacedModel) -> None:
+        """A request of ``model`` is with the host, on its way to the first of its cores."""
+        self._present(model, 1)
+
+    def end(self, model: PlacedModel) -> None:
+        """A request of ``model`` is over."""
+        self._present(model, -1)
+
+    def _present(self, model: PlacedModel, by: int) -> None:
+        for k, (core, _) in enumerate(model.parts):
+            self.queues[core].waits.change(host=0 if k else by, elsewhere=by if k else 0)
 
     def on_host(
         self, duration: Ps, cause: str, ledger: Ledger, traffic: HostTraffic | None = None
@@ -128,6 +141,7 @@ class Executor:
                 legs.append(
                     _Leg(
                         self.queues[core],
+                        self.queues[core if not last else model.parts[(part + 1) % len(model.parts)][0]],
                         phase,
                         "fallback" if after_cpu else "handover" if part and not n else "dispatch",
                         "fallback" if before_cpu else "handover" if hands_over else "dispatch",
@@ -174,17 +188,21 @@ class Executor:
             ledger.add("throttling", lost)
         ledger.add(leg.enters, submitted - begin - queued - lost)
         leaving = spec.interrupt + host.cache_ps(call.written("io"))
-        over, held = Later(env), False
+        over, held, away = Later(env), False, int(leg.next is not leg.queue)
 
         def ended(result: CallResult) -> None:
             # The interrupt follows at once if a CPU core is free for it: one event for both.
             nonlocal held
+            leg.next.waits.change(host=1, elsewhere=-away)
+            if away:
+                leg.queue.waits.change(elsewhere=1)
             held = leaving > 0 and host.take()
             if held:
                 host.after(leaving, lambda _: over.happen(result))
             else:
                 over.succeed_in(0, result)
 
+        leg.queue.waits.change(host=-1)
         leg.queue.submit(call, session.stream, leg.phase, ended, session.terms, deadline)
         upcoming = again if leg.upcoming is None else leg.upcoming
         if upcoming and options.async_submit:

@@ -12,6 +12,7 @@ import simpy
 from bpusim.cores import BpuCore, CallResult
 from bpusim.errors import SimulationError
 from bpusim.runtime.calls import ORDINARY, Call, CoreView, Policy, Terms, Told
+from bpusim.runtime.waits import CoreWaits
 from bpusim.trace import CallProgram
 from bpusim.units import Ps
 
@@ -50,6 +51,7 @@ class CoreQueue:
         self, env: simpy.Environment, core: BpuCore, policy: Policy, journal: list[Event] | None = None
     ) -> None:
         self.env = env
+        self.waits = CoreWaits(env)
         self._journal = journal
         self.core = core
         self.policy = policy
@@ -165,6 +167,7 @@ class CoreQueue:
 
     def _run(self, entry: _Entry) -> None:
         self._running = entry
+        self.waits.change(running=1)
         self._since = self.env.now  # type: ignore[assignment]
         if self._journal is not None:
             self._write(entry, "resume" if entry.result is not None else "begin")
@@ -176,6 +179,7 @@ class CoreQueue:
         entry, rest = self._running, self._rest
         assert entry is not None
         self._running, self._rest, self._watching = None, None, False
+        self.waits.ran(result)
         if self._journal is not None:
             self._write(entry, "interrupt" if rest is not None else "end")
         self._tell(entry)

@@ -16,6 +16,7 @@ from bpusim.metrics import (
     Result,
     RunWarning,
 )
+from bpusim.runtime import CoreWaits
 from bpusim.scenario import ChatSpec, FramesSpec, Scenario
 from bpusim.system.channels import known_error, table_of
 from bpusim.system.heating import heat_stats, heat_warnings
@@ -60,6 +61,7 @@ def result_of(system: System) -> Result:
             elapsed,
             peak,
             _load_log(system, i),
+            _waits(system.executor.queues[i].waits),
         )
         for i, c in enumerate(system.cores)
     }
@@ -111,6 +113,11 @@ def _chat(system: System, label: str, chat: ChatStream, elapsed: Ps, peak: int) 
         counters = system.recorder.labels.get(f"{label}/{phase}", CoreCounters())
         phases[phase] = PhaseStats.of(counters, chat.record.phase_time(phase, elapsed), peak)
     return ChatStats.of(chat.record, elapsed, phases)
+
+
+def _waits(waits: CoreWaits) -> dict[str, Ps]:
+    waits.change()  # up to now
+    return {"dram": waits.dram, "host": waits.host, "other_core": waits.elsewhere, "no_work": waits.nothing}
 
 
 def _load_log(system: System, core: int) -> list[str]:

@@ -157,6 +157,7 @@ class ChatStream:
         if turn is not None:
             yield turn
             ledger.add("queueing", now() - arrived)
+        executor.begin(self.model)
         kv, prompt = self._position(user, ask)
         ttft, tpot = record.slo
         due = arrived + ttft if ttft is not None else None
@@ -198,6 +199,7 @@ class ChatStream:
             record.gaps.append(gap)
             record.tokens += 1
         del record.open[index]
+        executor.end(self.model)
         if give:
             self.slots.give(self.name)
         end = now()

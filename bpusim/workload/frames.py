@@ -154,9 +154,11 @@ class FrameStream:
             if self._blocked:
                 self._blocked.popleft().succeed()
             frame.ledger.add("queueing", executor.now() - frame.queued)
+            executor.begin(self.model)
             yield from executor.on_host(executor.host.spec.per_frame, "host", frame.ledger)
             due = frame.captured + self.record.deadline if self.record.deadline is not None else None
             yield from executor.step(session, self.model, "frame", 0, 1, frame.ledger, deadline=due)
+            executor.end(self.model)
             if self.overlap:
                 executor.env.process(self._leave(executor, frame))
             else:

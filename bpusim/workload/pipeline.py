@@ -163,8 +163,10 @@ class PipelineStream:
             session = Session(
                 f"{self.name}.{stage.name}", Terms(stage.model.priority, self.weight, stage.model.max_call)
             )
+            executor.begin(stage.model)
             yield from executor.on_host(executor.host.spec.per_frame, "host", ledger)
             yield from executor.step(session, stage.model, "frame", 0, 1, ledger, deadline=due)
+            executor.end(stage.model)
         elif stage.chat is not None and stage.prompt is not None and stage.output is not None:
 
             def first(so_far: Ledger) -> None:

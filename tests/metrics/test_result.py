@@ -153,8 +153,10 @@ def test_a_phase_of_no_time_has_no_fractions() -> None:
 
 def test_a_core_has_four_fractions() -> None:
     counters = CoreCounters(calls=3, occupied=S, mac_busy=S // 2, macs=100, issued=300)
-    stats = CoreStats.of(counters, occupied=3 * S // 2, elapsed=2 * S, peak_macs_per_s=1000, load_log=["x"])
-    assert stats == CoreStats(3, 0.75, 0.25, 0.15, 0.05, ["x"])
+    stats = CoreStats.of(
+        counters, occupied=3 * S // 2, elapsed=2 * S, peak_macs_per_s=1000, load_log=["x"], waits={"host": S}
+    )
+    assert stats == CoreStats(3, 0.75, 0.25, 0.15, 0.05, ["x"], {"host": 0.5})
 
 
 # DRAM

@@ -91,7 +91,8 @@ def test_both_cores_say_what_they_loaded(result: Result) -> None:
 
 def test_an_idle_core_is_a_row_too(tmp_path: Path) -> None:
     text = SCENARIO.replace("cores: bpu1", "cores: bpu0")
-    assert _row(_text(_result(tmp_path, text)), "bpu1")[1] == "0"
+    rows = [line.split() for line in _text(_result(tmp_path, text)).splitlines() if line.startswith("bpu1 ")]
+    assert rows == [["bpu1", "0", *["0.00", "%"] * 4], ["bpu1", *["0.00", "%"] * 3, "100.0", "%"]]
 
 
 def test_the_channel_says_its_fidelity_and_rate(result: Result) -> None:
