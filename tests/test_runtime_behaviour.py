@@ -67,6 +67,57 @@ def test_jobs_in_rotation_give_one_stream_no_gain() -> None:
     assert two > one
 
 
+@cache
+def _clients(n: int) -> float:
+    """Frames a second of one model that any of three cores may run, asked by so many clients at once."""
+    result = cam(
+        f"rate: 1000 Hz, queue: 8, threads: {n}", "run: {until: 3 s}",
+        set={"models.d.cores": "any", "machine.cores.count": 3, "machine.dram.preset": "LPDDR5-6400x64"},
+    )  # fmt: skip
+    return frames(result).fps
+
+
+def test_clients_scale_to_the_number_of_cores_and_level_off() -> None:
+    """BH-11: near linear to three (2.4 there: the third meets the others in the memory), then flat within 10 %."""
+    rates = {n: _clients(n) for n in range(1, 7)}
+    assert rates[2] / rates[1] > 1.8
+    assert rates[3] / rates[1] > 2.2
+    for n in (4, 5, 6):
+        assert rates[n] == pytest.approx(rates[3], rel=0.10)
+
+
+def test_any_core_gives_one_client_nothing() -> None:
+    """BH-09: a core mask is no parallelism: the latency of a frame is what it was, whichever core is free."""
+    one, any_ = (cam("rate: 10 Hz, count: 20", set={"models.d.cores": c}) for c in ("bpu1", "any"))
+    assert frames(any_).latency_mean_ms == frames(one).latency_mean_ms
+    assert "idle-core" not in [w.code for w in any_.warnings]
+
+
+def test_a_trace_pinned_to_a_core_stays_there_whatever_core_would_do(tmp_path: Path) -> None:
+    """R22."""
+    pinned = tmp_path / "pinned.trace"
+    text = DETECTOR.read_text().replace('"cores":"any"', '"cores":[1]', 1)
+    pinned.write_text(text)
+    result = cam("rate: 10 Hz, count: 5", set={"models.d.cores": "any", "models.d.trace": str(pinned)})
+    assert result.cores["bpu0"].calls == 0
+    assert result.cores["bpu1"].calls == 5
+
+
+def test_a_long_prompt_lets_others_in_between_its_chunks() -> None:
+    """A prompt of 1024 tokens is four calls of a chunk each: a decode step beside it waits for one, not for four."""
+    users = {
+        "a": "chat: m, prompt: 8, output: 60",
+        "long": "chat: m, prompt: 1024, output: 1, start: 500 ms",
+    }
+    result = run(users)
+    prompt = chat(result, "long").ttft_mean_ms
+    worst = chat(result).itl_p99_ms
+    assert prompt is not None
+    assert worst is not None
+    assert chat(result).itl_p50_ms is not None
+    assert worst < prompt / 2
+
+
 def test_a_model_compiled_for_one_core_leaves_the_other_idle_and_says_so() -> None:
     """BH-13."""
     result = run({"a": "chat: m, prompt: 8, output: 2"}, models="")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import simpy
@@ -51,6 +52,11 @@ class _Leg:
     leaves: str
     preparation: Ps
     upcoming: Ps | None = None
+    around: tuple[CoreQueue, ...] = ()
+    """Queues of which the shortest takes it, and the next one too."""
+
+
+_load = attrgetter("load")
 
 
 class Executor:
@@ -78,7 +84,8 @@ class Executor:
         self._present(model, -1)
 
     def _present(self, model: PlacedModel, by: int) -> None:
-        for k, (core, _) in enumerate(model.parts):
+        for k, core in enumerate(model.cores):
+            k = 0 if model.anywhere else k
             self.queues[core].waits.change(host=0 if k else by, elsewhere=by if k else 0)
 
     def on_host(
@@ -146,6 +153,7 @@ class Executor:
                         "fallback" if after_cpu else "handover" if part and not n else "dispatch",
                         "fallback" if before_cpu else "handover" if hands_over else "dispatch",
                         self._preparation(call),
+                        around=tuple(self.queues[c] for c in model.anywhere),
                     )
                 )
                 if n:
@@ -193,7 +201,8 @@ class Executor:
         def ended(result: CallResult) -> None:
             # The interrupt follows at once if a CPU core is free for it: one event for both.
             nonlocal held
-            leg.next.waits.change(host=1, elsewhere=-away)
+            for q in leg.around or (leg.next,):
+                q.waits.change(host=1, elsewhere=-away)
             if away:
                 leg.queue.waits.change(elsewhere=1)
             held = leaving > 0 and host.take()
@@ -202,8 +211,10 @@ class Executor:
             else:
                 over.succeed_in(0, result)
 
-        leg.queue.waits.change(host=-1)
-        leg.queue.submit(call, session.stream, leg.phase, ended, session.terms, deadline)
+        for q in leg.around or (leg.queue,):
+            q.waits.change(host=-1)
+        queue = min(leg.around, key=_load) if leg.around else leg.queue
+        queue.submit(call, session.stream, leg.phase, ended, session.terms, deadline)
         upcoming = again if leg.upcoming is None else leg.upcoming
         if upcoming and options.async_submit:
             session.ahead = host.aside(upcoming)

@@ -24,7 +24,14 @@ class PlacedModel:
     context: int
     priority: int = 0
     max_call: Ps | None = None
+    anywhere: tuple[int, ...] = ()
+    """Cores of which each call goes to the one with the shortest line; empty if its parts stay where they are."""
     _bound: OrderedDict[tuple[int, str, int, int], Program] = field(default_factory=OrderedDict, repr=False)
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """Those that may run it."""
+        return self.anywhere or tuple(core for core, _ in self.parts)
 
     def bind(self, part: int, phase: str, kv: int, tokens: int) -> Program:
         """A part at a position. Prefill chunks and frames come again and are kept; a decode step is bound each time."""
@@ -39,10 +46,22 @@ class PlacedModel:
 
 
 def place(
-    name: str, trace: Trace, asked: Sequence[int], split: str | Sequence[int] | None, context: int
+    name: str,
+    trace: Trace,
+    asked: Sequence[int],
+    split: str | Sequence[int] | None,
+    context: int,
+    *,
+    anywhere: bool = False,
 ) -> tuple[PlacedModel, list[str]]:
-    """(the placed model, warnings). A trace pinned to cores stays there, whatever is asked."""
+    """(the placed model, warnings). A trace pinned to cores stays there, whatever is asked. ``anywhere``: its calls go
+    to whichever of the cores has the shortest line."""
     pinned = trace.header.cores
+    if anywhere:
+        free = tuple(c for c in asked if pinned == "any" or c in pinned)
+        if len(free) > 1:
+            return PlacedModel(name, trace, ((free[0], trace),), context, anywhere=free), []
+        asked = free or asked[:1]
     if isinstance(pinned, tuple) and not set(asked) <= set(pinned):
         have = "[" + ", ".join(map(str, pinned)) + "]"
         want = ", ".join(f"bpu{c}" for c in asked)

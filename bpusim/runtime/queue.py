@@ -95,9 +95,9 @@ class CoreQueue:
             self._run(entry)
 
     @property
-    def waiting(self) -> int:
-        """Calls in line."""
-        return len(self._waiting)
+    def load(self) -> int:
+        """Calls in line, and the one on the core."""
+        return len(self._waiting) + (self._running is not None)
 
     def _write(self, entry: _Entry, what: str) -> None:
         if self._journal is not None:

@@ -69,6 +69,8 @@ def _cores_exist(document: Document, model: str, cores: list[str]) -> Iterator[P
     path: KeyPath = ("models", model, "cores")
     named = _at(document, *path)
     many = isinstance(named, list)
+    if named == "any":
+        return
     seen: set[str] = set()
     for position, core in enumerate(named if many else [named]):
         here = (*path, position) if many else path

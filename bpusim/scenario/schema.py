@@ -151,7 +151,7 @@ class ModelSpec(_Section):
         tuple[str, ...],
         BeforeValidator(_cores),
         WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
-    ] = Field(description="Core that runs the model (bpu0), or a list of cores for a pipeline split")
+    ] = Field(description="Core that runs it (bpu0), any for the least busy, or a list for a pipeline split")
     split: Annotated[
         Literal["even"] | tuple[int, ...] | None,
         PlainValidator(_split),

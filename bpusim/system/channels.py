@@ -98,7 +98,7 @@ def _regions(
     """Where each master's buffers lie: its models' parts of the memory map; the CPU's own at its end."""
     regions: dict[str, dict[BufferKind, tuple[int, int]]] = {}
     for i, name in enumerate((*scenario.machine.cores.names, "cpu")):
-        mine = [m for m, placed in models.items() if any(core == i for core, _ in placed.parts)]
+        mine = [m for m, placed in models.items() if i in placed.cores]
 
         def stretch(part: str, mine: list[str] = mine) -> tuple[int, int]:
             found = [r for r in memory.regions if r.name in {f"{m}.{part}" for m in mine}]

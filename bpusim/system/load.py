@@ -90,7 +90,9 @@ def place_models(scenario: Scenario, traces: Mapping[str, Trace]) -> tuple[dict[
             )
             continue
         try:
-            placed, texts = place(name, trace, [names.index(c) for c in spec.cores], spec.split, spec.context or limit)
+            anywhere = spec.cores == ("any",)
+            asked = range(len(names)) if anywhere else [names.index(c) for c in spec.cores]
+            placed, texts = place(name, trace, asked, spec.split, spec.context or limit, anywhere=anywhere)
         except TraceError as e:
             problems.extend(Problem(p.what, scenario.where("models", name), p.do) for p in e.problems)
             continue

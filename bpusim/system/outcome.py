@@ -123,9 +123,10 @@ def _waits(waits: CoreWaits) -> dict[str, Ps]:
 def _load_log(system: System, core: int) -> list[str]:
     out = []
     for m in system.models.values():
-        for k, (at, trace) in enumerate(m.parts):
+        parts = [(c, m.trace) for c in m.anywhere] or m.parts
+        for k, (at, trace) in enumerate(parts):
             if at == core:
-                part = f" part {k + 1} of {len(m.parts)}" if len(m.parts) > 1 else ""
+                part = f" part {k + 1} of {len(parts)}" if len(m.parts) > 1 else " (any core)" if m.anywhere else ""
                 size = format_quantity(trace.resident_bytes, "size")
                 out.append(f"load success: {m.name}{part}: {trace.header.model}, {size}")
     return out
@@ -134,7 +135,7 @@ def _load_log(system: System, core: int) -> list[str]:
 def machine_warnings(system: System) -> list[RunWarning]:
     """Models that nobody asks, and cores that have none."""
     asked = {m.name for s in system.streams.values() for m in s.models}
-    used = {core for m in system.models.values() for core, _ in m.parts}
+    used = {core for m in system.models.values() for core in m.cores}
     unused = [
         RunWarning("unused-model", f"no stream uses model '{name}'; it takes memory and its cores wait for nothing")
         for name in system.models

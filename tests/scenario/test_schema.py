@@ -116,10 +116,10 @@ def test_a_chat_may_go_on_forever() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({}, "has neither chat nor frames; add chat: MODEL or frames: MODEL"),
+        ({}, "has neither chat nor frames; add chat: MODEL, frames: MODEL or pipeline: STAGES"),
         (CHAT | FRAMES, "has both chat and frames; a stream is one of them, so remove the other"),
-        ([1], "not a stream; write a mapping with a key chat or frames"),
-        (None, "not a stream; write a mapping with a key chat or frames"),
+        ([1], "not a stream; write a mapping with a key chat, frames or pipeline"),
+        (None, "not a stream; write a mapping with a key chat, frames or pipeline"),
         (CHAT | {"requests": 0}, "not a number of requests; write a whole number of 1 or more, or forever"),
         (
             CHAT | {"requests": True},
