@@ -356,7 +356,8 @@ def test_a_value_python_cannot_write_to_a_file_is_refused(desk: Desk) -> None:
         (
             "frames: right, ",
             "",
-            "a.yaml:8:8: error: streams.cam: has neither chat nor frames; add chat: MODEL, frames: MODEL or pipeline: STAGES",
+            "a.yaml:8:8: error: streams.cam: "
+            "has neither chat nor frames; add chat: MODEL, frames: MODEL or pipeline: STAGES",
         ),
         (
             "rate: 12.5 Hz",
