@@ -207,6 +207,8 @@ class CallCounters(NamedTuple):
     ops: int
     moved: Sequence[int]
     """DRAM bytes in the order of ``MOVES``."""
+    ended: bool = True
+    """Whether the call is over; it is not if it was interrupted."""
 
 
 @dataclass(frozen=True, slots=True)

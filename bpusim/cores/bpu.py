@@ -182,6 +182,13 @@ class BpuCore:
         if watch is not None and timer is watch.timer:
             watch.over = True
             watch.then()
+            if not self.port.cuts and self._run is not None and self.flow is None and self._timer is None:
+                self._next(self._run)  # it goes on, and its next piece was held back
+
+    def holds(self, item: int) -> bool:
+        """Whether ``item`` is behind a boundary at which the call may be left, and its flow could not be cut then."""
+        watch = self._watch
+        return watch is not None and not watch.over and item > watch.item and not self.port.cuts
 
     def fetch(self, parts: TransferList, pace: float | None = None) -> None:
         """Start the next flow of the call in progress."""
@@ -298,11 +305,12 @@ class BpuCore:
         self._end(run, self.now, part, (lost + part.moves).tolist())
 
     def _end(self, run: CallRun, now: Ps, call: CallProgram, moves: Sequence[int]) -> None:
+        ended = self._left is None
         self._run = self._watch = self._left = None
         observer, epochs = self.observer, self._epochs
         epochs.append(Epoch(now - self._since, self._setting))
         busy = self.clock.cycles_to_ps(call.mac_cycles) if len(epochs) == 1 else _mean_ps(call.mac_cycles, epochs)
-        counters = CallCounters(busy, call.macs, call.issued, len(call.ops), moves)
+        counters = CallCounters(busy, call.macs, call.issued, len(call.ops), moves, ended)
         observer.call_ended(self.name, self._label, now, counters)
         if observer.wants_ops:
             ends = run.computed()[call.lasts]

@@ -161,6 +161,8 @@ class TiledRun:
         times = self.times
         while self._next < len(times.bytes):
             i = self._next
+            if self.core.holds(i):
+                return 0
             dep = int(times.depends[i])
             if dep >= 0 and self._computed[dep] > now:
                 return int(self._computed[dep]) - now

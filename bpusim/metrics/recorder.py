@@ -73,8 +73,8 @@ class Recorder:
     def call_ended(self, core: str, label: str, at: Ps, counters: CallCounters) -> None:
         """A core finished a call."""
         duration = at - self._started.pop(core)
-        busy, macs, issued, _, moved = counters
-        row = (1, duration, busy, macs, issued, *moved)
+        busy, macs, issued, _, moved, ended = counters
+        row = (int(ended), duration, busy, macs, issued, *moved)
         totals = self._totals.get((core, label))
         self._totals[core, label] = list(map(add, totals, row)) if totals is not None else list(row)
 

@@ -195,11 +195,10 @@ class Result:
 
     @property
     def fairness(self) -> float | None:
-        """Jain's index over the tokens a second of chat streams: 1 if all get the same, 1/n if one gets all; None of
-        fewer than two."""
-        rates = [s.tokens_per_s for s in self.chats.values()]
-        squares = sum(r * r for r in rates)
-        return sum(rates) ** 2 / (len(rates) * squares) if len(rates) > 1 and squares else None
+        """Jain's index over the decode rates of chats for their weights: 1 if all get what they should, 1/n if one gets
+        all; None of fewer than two."""
+        rates = [c.decode_tokens_per_s / c.weight for c in self.chats.values() if c.decode_tokens_per_s]
+        return sum(rates) ** 2 / (len(rates) * sum(r * r for r in rates)) if len(rates) > 1 else None
 
     def to_dict(self) -> dict[str, Any]:
         """The summary: the same inputs give the same bytes. Nothing in it depends on the machine it ran on."""

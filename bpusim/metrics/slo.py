@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,16 +11,19 @@ from bpusim.units import parse_quantity
 
 __all__ = ["Limited", "broken", "fail"]
 
-_AT_LEAST = ("_per_s", "fps", "_fraction")
-"""Figures of which more is better: their limits are lower ones."""
+_AT_LEAST = ("_per_s", "fps", "_fraction", "tokens", "requests", "good", "frames", "runs", "fairness")
+"""Ends of the names of figures of which more is better: their limits are lower ones."""
 
 
 def broken(figures: Mapping[str, Any], limits: Mapping[str, object]) -> list[str]:
     """What breaks ``limits``, a line each. A time is named without its unit and limited by text with one
-    (``ttft_p99="500 ms"``); counts are limited from above, rates and fractions from below.
+    (``ttft_p99="500 ms"``); what is better the less there is from above, and
+    what is better the more there is (rates, fractions, tokens, requests, good ones, frames, runs) from below.
 
     Raises :class:`TypeError` for a figure that is not there, or a limit that is none.
     """
+    if not limits:
+        raise TypeError("no limit is given; write such as ttft_p99='500 ms'")
     known = {k.removesuffix("_ms"): k for k, v in figures.items() if not isinstance(v, dict | str)}
     out: list[str] = []
     for name, limit in limits.items():
@@ -45,6 +49,8 @@ def _number(name: str, limit: object, *, time: bool) -> float:
         return parse_quantity(limit, "time") / 1e9
     if isinstance(limit, bool) or not isinstance(limit, int | float):
         raise TypeError(f"{name}={limit!r} is not a number")
+    if not math.isfinite(limit):
+        raise TypeError(f"{name}={limit!r} limits nothing; write a number")
     return limit
 
 
@@ -67,6 +73,6 @@ class Limited:
     def assert_slo(self, **limits: object) -> None:
         """Raises :class:`AssertionError` with all that is broken: ``assert_slo(latency_p99="30 ms", dropped=0)``.
 
-        Times and counts are limited from above, rates and fractions from below.
+        Times and what should not be are limited from above; rates, fractions, and what is served from below.
         """
         fail(self.to_dict(), limits)

@@ -73,6 +73,7 @@ class ChatStats(Limited):
     under_way_at_end: int = 0
     good: int = 0
     goodput_per_s: float = 0.0
+    weight: float = 1.0
     slo_ttft_ms: float | None = None
     slo_tpot_ms: float | None = None
 
@@ -107,6 +108,7 @@ class ChatStats(Limited):
             under_way_at_end=r.present.now,
             good=r.good,
             goodput_per_s=rate_per_s(r.good, elapsed),
+            weight=r.weight,
             slo_ttft_ms=_ms(r.slo[0]),
             slo_tpot_ms=_ms(r.slo[1]),
         )
@@ -125,6 +127,7 @@ class ChatStats(Limited):
             "under_way_at_end": self.under_way_at_end,
             "good": self.good,
             "goodput_per_s": self.goodput_per_s,
+            "weight": self.weight,
             "slo_ttft_ms": self.slo_ttft_ms,
             "slo_tpot_ms": self.slo_tpot_ms,
             "e2e_mean_ms": self.e2e_mean_ms,

@@ -59,6 +59,7 @@ class ChatRecord:
     """Every finished request, if they are to be kept."""
     slo: tuple[Ps | None, Ps | None] = (None, None)
     """TTFT and mean TPOT that a good request keeps."""
+    weight: float = 1.0
     arrived: int = 0
     rejected: int = 0
     """Those that found no place in line."""
@@ -75,7 +76,9 @@ class ChatRecord:
     decode: Ledger = field(default_factory=Ledger)
     first: Ledger = field(default_factory=Ledger)
     open: dict[int, tuple[str, Ps]] = field(default_factory=dict)
-    """The step in progress of each request under way: its phase and when it began."""
+    """The step in progress of each request: its phase (``waiting`` for room in the cache) and when it began."""
+    backlog: int = 0
+    """Requests under way when the last of arrivals had come."""
     present: Level = field(default_factory=Level)
     """Requests in the system."""
 
@@ -154,6 +157,8 @@ class PipelineRecord:
     stages: dict[str, Samples] = field(default_factory=dict)
     chats: dict[str, ChatRecord] = field(default_factory=dict)
     limits: dict[str, Ps | None] = field(default_factory=dict)
+    backlog: int = 0
+    """Runs under way at the last trigger."""
     present: Level = field(default_factory=Level)
 
     @property

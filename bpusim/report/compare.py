@@ -62,9 +62,10 @@ def _cell(c: dict[str, Any], *, first: bool) -> str:
     value = f"{c['mean']:.5g}"
     if first or not c["difference"]:
         return value
-    relative = c["relative"]
-    change = f"{relative:+.1%}" if relative is not None else "new"
-    if c["half_width_95"] is not None:
-        half = c["half_width_95"] / abs(c["mean"] - c["difference"]) if relative is not None else 0.0
-        change += f" ±{half:.1%}" + ("*" if c["significant"] else "")
+    relative, half = c["relative"], c["half_width_95"]
+    base = abs(c["mean"] - c["difference"])
+    change = f"{relative:+.1%}" if relative is not None else f"{c['difference']:+.4g}"
+    if half is not None:
+        change += f" ±{half / base:.1%}" if relative is not None else f" ±{half:.3g}"
+        change += "*" if c["significant"] else ""
     return f"{value} ({change})"

@@ -4,11 +4,12 @@ from bpusim.runtime.calls import ORDINARY, Call, CoreView, Policy, Terms, Told
 from bpusim.runtime.executor import Executor, RuntimeOptions, Session
 from bpusim.runtime.memory import MemoryMap, Need, lay_out
 from bpusim.runtime.placement import PlacedModel, place
-from bpusim.runtime.policies import POLICIES, Fifo, Priority, policy_maker
+from bpusim.runtime.policies import HIGH, POLICIES, Fifo, Priority, policy_maker
 from bpusim.runtime.queue import CoreQueue, Event
 from bpusim.runtime.waits import CoreWaits
 
 __all__ = [
+    "HIGH",
     "ORDINARY",
     "POLICIES",
     "Call",

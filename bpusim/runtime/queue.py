@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import simpy
@@ -108,8 +110,17 @@ class CoreQueue:
         """The policy hears how long ``entry`` has run since it was told last."""
         if self._told is not None:
             now: Ps = self.env.now  # type: ignore[assignment]
-            self._told.ran(self._view(entry), self._core(), now - self._since)
+            try:
+                self._told.ran(self._view(entry), self._core(), now - self._since)
+            except Exception as error:
+                raise self._failed("ran", error) from error
             self._since = now
+
+    def _failed(self, method: str, error: Exception) -> SimulationError:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(last.filename).name}, line {last.lineno}"
+        what = f"policy {type(self.policy).__name__}: {method} failed at {where}: {type(error).__name__}: {error}"
+        return SimulationError(what, do="mend it")
 
     def _view(self, entry: _Entry, rest: CallProgram | None = None) -> Call:
         """``rest``: what is left of it, if it is the one that is running."""
@@ -128,7 +139,10 @@ class CoreQueue:
         if running is not None:
             calls.append((self._view(running, self.core.rest()), running))
         calls.sort(key=lambda c: c[1].seq)
-        picked = self.policy.pick([c for c, _ in calls], self._core())
+        try:
+            picked = self.policy.pick([c for c, _ in calls], self._core())
+        except Exception as error:
+            raise self._failed("pick", error) from error
         for call, entry in calls:
             if call is picked:
                 return entry
@@ -182,7 +196,8 @@ class CoreQueue:
         self.waits.ran(result)
         if self._journal is not None:
             self._write(entry, "interrupt" if rest is not None else "end")
-        self._tell(entry)
+        if rest is None:  # else it was told at the boundary
+            self._tell(entry)
         if entry.result is not None:
             result = entry.result.followed_by(result)
         if rest is not None:

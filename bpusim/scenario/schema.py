@@ -351,6 +351,12 @@ class FramesSpec(_Section):
     )
     weight: Weight = Field(1.0, description="Share of a core by policy: weighted_fair")
 
+    @model_validator(mode="after")
+    def _in_turn(self) -> FramesSpec:
+        if 2 * self.jitter * self.rate > 10**12:
+            raise ValueError("jitter is more than half the time between frames: they would pass each other; lower it")
+        return self
+
 
 class RegionsSpec(_Section):
     """A prompt made of text and of what a detector found."""
@@ -432,6 +438,9 @@ class PipelineSpec(_Section):
 
     @model_validator(mode="after")
     def _sound(self) -> PipelineSpec:
+        dotted = [n for n in self.pipeline if "." in n]
+        if dotted:
+            raise ValueError(f"'{dotted[0]}' cannot name a stage: a dot parts it from first_token; rename it")
         marks = [*self.pipeline, *(f"{n}.first_token" for n, s in self.pipeline.items() if s.chat is not None)]
         for name, stage in self.pipeline.items():
             for before in stage.after:

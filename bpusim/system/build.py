@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from bpusim.metrics import (
     Result,
     RunWarning,
 )
-from bpusim.runtime import CoreQueue, Event, Executor, MemoryMap, PlacedModel, Policy, RuntimeOptions
+from bpusim.runtime import CoreQueue, Event, Executor, MemoryMap, PlacedModel, Policy, RuntimeOptions, policy_maker
 from bpusim.scenario import Scenario, load_scenario
 from bpusim.system.channels import channel_of, channel_warnings, port_of
 from bpusim.system.clocking import clock_warnings, clocks_of, control_clocks
@@ -87,7 +88,12 @@ class System:
 
     @classmethod
     def build(
-        cls, scenario: Scenario, *, records: bool = False, policy: Policy | None = None, journal: bool = False
+        cls,
+        scenario: Scenario,
+        *,
+        records: bool = False,
+        policy: Policy | type | str | None = None,
+        journal: bool = False,
     ) -> System:
         """Wire the machine and load the models. Raises a :class:`BpusimError` with every problem found.
 
@@ -122,7 +128,7 @@ class System:
         options = RuntimeOptions(
             scenario.host.logging == "per_op", scenario.host.memory_pool == "on", scenario.host.submit == "async"
         )
-        make = scenario.make_policy if policy is None else lambda: deepcopy(policy)
+        make = _maker(scenario, policy)
         events: list[Event] | None = [] if journal else None
         queues = {i: CoreQueue(env, core, make(), events) for i, core in enumerate(cores)}
         executor = Executor(env, host, queues, options)
@@ -182,13 +188,14 @@ def simulate(
     *,
     set: Mapping[str, object] | Sequence[str] | None = None,
     records: bool = False,
-    policy: Policy | None = None,
+    policy: Policy | type | str | None = None,
     journal: bool = False,
 ) -> Result:
     """Run a scenario (a file, with overrides by path, or a loaded one) and give its :class:`Result`.
 
     With ``records`` it has a row of every request; without, statistics alone, and memory does not grow with the run.
-    ``policy``: an object with ``pick(ready, core)`` in place of the scenario's policy; each core gets a copy of it.
+    ``policy``: in place of the scenario's: a name, a class, or an object with ``pick(ready, core)``, of which each core
+    gets a copy, so that the object itself stays as it is.
     With ``journal`` the result has what happened to each call.
     """
     if not isinstance(scenario, Scenario):
@@ -202,3 +209,19 @@ def _merge(scenario: Scenario) -> Merge:
     """At bank fidelity nobody knows a rate ahead, and lines compete one by one: only what cannot stall is merged."""
     engine = scenario.engine
     return "exact" if engine.dram == "bank" and engine.merge == "on" else engine.merge
+
+
+def _maker(scenario: Scenario, policy: Policy | type | str | None) -> Callable[[], Policy]:
+    """What makes the policy of each core."""
+    if policy is None:
+        return scenario.make_policy
+    if isinstance(policy, str):
+        try:
+            return policy_maker(policy, scenario.file.parent)
+        except ValueError as failure:
+            what, _, do = str(failure).partition("; ")
+            raise ScenarioError(f"policy: {what}", do=do) from None
+    make = policy if isinstance(policy, type) else partial(deepcopy, policy)
+    if not callable(getattr(policy, "pick", None)):
+        raise ScenarioError(f"{policy!r} is no policy", do="give it a method pick(ready, core)")
+    return make

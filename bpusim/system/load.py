@@ -9,7 +9,7 @@ from pathlib import Path
 from bpusim.errors import BpusimError, Problem, ScenarioError, TraceError
 from bpusim.metrics import RunWarning
 from bpusim.runtime import MemoryMap, Need, PlacedModel, lay_out, place
-from bpusim.scenario import FramesSpec, Scenario
+from bpusim.scenario import ChatSpec, FramesSpec, Scenario
 from bpusim.system.streams import Lengths, Where, parts_of, sequences_of
 from bpusim.trace import Trace, load_trace
 
@@ -148,5 +148,19 @@ def check_streams(scenario: Scenario, models: Mapping[str, PlacedModel], lengths
                     "shorten them, or compile the model with a longer --context",
                 )
             )
+    for asked in scenario.models:
+        keeping = [
+            (name, chat.users)
+            for name, chat in scenario.streams.items()
+            if isinstance(chat, ChatSpec) and chat.chat == asked and chat.history == "kept"
+        ]
+        users, room = sum(n for _, n in keeping), sequences_of(scenario, asked)
+        askers = sum(1 for _, part in parts_of(scenario) if not isinstance(part, FramesSpec) and part.chat == asked)
+        more = int(askers > len(keeping))  # others need a place too
+        if keeping and users + more > room:
+            what = f"{users} users keep their conversations in the cache of '{asked}', which has room for {room}"
+            place = scenario.where("streams", keeping[0][0], "history")
+            do = f"give the model sequences: {users + more} or more, or write history: reread"
+            problems.append(Problem(what, place, do))
     if problems:
         raise ScenarioError(problems)

@@ -16,7 +16,7 @@ from bpusim.metrics import (
     Result,
     RunWarning,
 )
-from bpusim.runtime import CoreWaits
+from bpusim.runtime import HIGH, CoreWaits
 from bpusim.scenario import ChatSpec, FramesSpec, Scenario
 from bpusim.system.channels import known_error, table_of
 from bpusim.system.heating import heat_stats, heat_warnings
@@ -164,6 +164,21 @@ def policy_warnings(scenario: Scenario, *, named: bool) -> list[RunWarning]:
     if policy in ("edf", "least_laxity") and not any(_due(s) for s in scenario.streams.values()):
         text = f"policy {policy} goes by deadlines and no stream has one: calls are served in order"
         out.append(RunWarning("no-deadlines", text))
+    bound = [name for name, m in scenario.models.items() if m.max_call is not None]
+    if bound and policy == "fifo":
+        text = f"policy fifo interrupts nothing; max_call of {', '.join(bound)} changes nothing"
+        out.append(RunWarning("bound-unused", text))
+    urgent = [name for name in ranked if scenario.models[name].priority >= HIGH]
+    if policy == "priority":
+        for name in urgent:
+            mine = scenario.models[name]
+            others = {n: m for n, m in scenario.models.items() if n != name}
+            beside = {n: m for n, m in others.items() if set(m.cores) & {*mine.cores, "any"}}
+            if beside and all(m.max_call is None for m in beside.values()):
+                text = f"priority {mine.priority} of {name} can interrupt nothing: {', '.join(beside)} on its core "
+                out.append(
+                    RunWarning("nothing-to-interrupt", text + "goes to the end of its calls; give it a max_call")
+                )
     weighted = [name for name, s in scenario.streams.items() if s.weight != 1]
     if weighted and policy in ("fifo", "round_robin", "priority", "edf", "least_laxity"):
         text = f"policy {policy} looks at no weight; that of {', '.join(weighted)} changes nothing"
@@ -183,7 +198,7 @@ def _stuck(system: System, now: Ps) -> list[RunWarning]:
     for name, chat in ((n, c) for s in system.streams.values() for n, c in s.chats.items()):
         for phase, since in chat.record.open.values():
             done = chat.record.gaps if phase == "decode" else chat.record.ttfts
-            if len(done) and (now - since) * len(done) > _STUCK * done.total:
+            if phase != "waiting" and len(done) and (now - since) * len(done) > _STUCK * done.total:
                 text = f"{name}: a {phase} step in progress at the end had taken {(now - since) / PS_PER_S:.3g} s, "
                 mean = f"those before it {done.total / len(done) / 1e9:.3g} ms on average; latencies leave it out"
                 out.append(RunWarning("step-in-progress", text + mean))
@@ -204,12 +219,12 @@ def _growing(system: System, now: Ps) -> list[RunWarning]:
                 text = f"{name}: {part:.1%} of its frames are dropped; {s.rate:g} a second come, {rate:.3g} are served"
                 out.append(RunWarning("frames-dropped", text))
             continue
-        present = s.record.present
-        open_ = isinstance(s, PipelineStream) or s.open
-        if open_ and present.now >= _BACKLOG and present.now > 0.9 * present.most:
+        record = s.record
+        backlog, open_ = max(record.present.now, record.backlog), isinstance(s, PipelineStream) or s.open
+        if open_ and backlog >= _BACKLOG and backlog > 0.9 * record.present.most:
             what = "runs" if isinstance(s, PipelineStream) else "requests"
-            slope = present.now * PS_PER_S / (now - s.start) if now > s.start else 0.0
-            text = f"{name}: {present.now} {what} are under way at the end, {slope:.3g} more each second: "
+            when = "at the end" if record.present.now else "when the last had come"
+            text = f"{name}: {backlog} {what} were under way {when}, and never more: "
             out.append(RunWarning("growing-line", f"{text}they come faster than they are served"))
         if isinstance(s, ChatStream) and s.record.rejected:
             text = f"{name}: {s.record.rejected} of {s.record.arrived} requests found the line full and were rejected"

@@ -222,7 +222,8 @@ def _pipeline(
     for stage in spec.order():
         s = spec.pipeline[stage]
         if s.chat is not None:
-            asked, kept = lengths["streams", name, "pipeline", stage], ChatRecord([] if records else None)
+            asked = lengths["streams", name, "pipeline", stage]
+            kept = ChatRecord([] if records else None, weight=spec.weight)
             record.chats[stage] = kept
             chat = ChatStream(
                 f"{name}.{stage}", models[s.chat], lambda _: iter(()), None, 0, slots[s.chat], kept, weight=spec.weight
@@ -258,7 +259,7 @@ def _chat(
             gap = _gaps(arrivals, seed, name) if arrivals is not None else _thinks(spec, seed, name, user)
             return asks(lengths.draw("prompt", seed, user), lengths.draw("output", seed, user), gap, each)
 
-    record = ChatRecord([] if records else None, (spec.slo.ttft, spec.slo.tpot))
+    record = ChatRecord([] if records else None, (spec.slo.ttft, spec.slo.tpot), spec.weight)
     return ChatStream(
         name, model, ask, total, spec.start, slots, record, spec.users,
         arrivals is not None, spec.waiting, spec.history, round(PS_PER_S / spec.pace) if spec.pace is not None else 0,

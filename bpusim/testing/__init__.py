@@ -94,7 +94,14 @@ def compare_policies(
 
     ``policies``: names (as in a scenario), objects with ``pick(ready, core)``, or a mapping from names for the report.
     """
-    named = policies if isinstance(policies, Mapping) else {_name(p): p for p in policies}
+    if isinstance(policies, Mapping):
+        named = dict(policies)
+    else:
+        names = [_name(p) for p in policies]
+        twice = [n for n in names if names.count(n) > 1]
+        if twice:
+            raise ValueError(f"policy '{twice[0]}' is there twice; give a mapping from names to policies")
+        named = dict(zip(names, policies, strict=True))
     cases = []
     for name, policy in named.items():
         by_name = {"policy": policy} if isinstance(policy, str) else {}
@@ -104,4 +111,6 @@ def compare_policies(
 
 
 def _name(policy: object) -> str:
-    return policy if isinstance(policy, str) else type(policy).__name__
+    if isinstance(policy, str):
+        return policy
+    return policy.__name__ if isinstance(policy, type) else type(policy).__name__

@@ -62,6 +62,8 @@ def check(path: Path, result: Result, rel: float | Mapping[str, float], *, updat
 
 
 def _tolerances(rel: float | Mapping[str, float], golden: Mapping[str, Any]) -> dict[str, float]:
+    if min([rel] if not isinstance(rel, Mapping) else rel.values(), default=0) < 0:
+        raise ValueError("a tolerance is 0 or more")
     if not isinstance(rel, Mapping):
         return dict.fromkeys(golden, rel)
     unknown = [k for k in rel if k != "*" and k not in golden]

@@ -104,18 +104,21 @@ class ChatStream:
                 yield executor.env.timeout(ask.gap)
             self.record.came(executor.now())
             yield from self._request(executor, user, ask, take=not (held and n), give=not held)
+        if held:
+            self.slots.give(self.name)
 
     def _arrivals(self, executor: Executor) -> Generator[simpy.Event, Any, None]:
         env = executor.env
         for ask in self.asks(0):
             if ask.gap:
                 yield env.timeout(ask.gap)
-            if self.waiting is not None and not self.slots.free and self.slots.waiting >= self.waiting:
+            if self.waiting is not None and not self.slots.free and self.slots.waiting(self.name) >= self.waiting:
                 self.record.arrived += 1
                 self.record.rejected += 1
                 continue
             self.record.came(executor.now())
             env.process(self._request(executor, self._new(), ask, take=True, give=True))
+        self.record.backlog = self.record.present.now
         if self.record.present.now:
             self._drained = simpy.Event(env)
             yield self._drained
@@ -151,12 +154,13 @@ class ChatStream:
         spec, record, now = executor.host.spec, self.record, executor.now
         index, self._index = self._index, self._index + 1
         arrived = now()
-        record.open[index] = ("prefill", arrived)
         ledger = Ledger()
         turn = self.slots.take(self.name) if take else None
         if turn is not None:
+            record.open[index] = ("waiting", arrived)
             yield turn
             ledger.add("queueing", now() - arrived)
+        record.open[index] = ("prefill", arrived)
         executor.begin(self.model)
         kv, prompt = self._position(user, ask)
         ttft, tpot = record.slo

@@ -117,6 +117,7 @@ class PipelineStream:
                     do="trigger it less often, or drop triggers by at_once: 1",
                 )
             env.process(self._once(executor))
+        record.backlog = record.present.now
         if record.present.now:
             self._drained = simpy.Event(env)
             yield self._drained

@@ -26,10 +26,9 @@ class Slots:
         self._held: Counter[str] = Counter()
         """Places by who holds them."""
 
-    @property
-    def waiting(self) -> int:
-        """How many stand in line."""
-        return len(self._line)
+    def waiting(self, who: str) -> int:
+        """How many of ``who`` stand in line."""
+        return sum(name == who for name, _ in self._line)
 
     def take(self, who: str) -> simpy.Event | None:
         """None if there is room for ``who`` at once, else an event that succeeds when there is."""

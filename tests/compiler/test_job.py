@@ -22,7 +22,7 @@ FROM_EXPORTS = [
     "qwen2.5-3b-int8",
     "qwen2.5-3b-int4-fallback",
 ]
-ALWAYS = ["qwen2.5-7b-int4", "resnet50-992"]
+ALWAYS = ["qwen2.5-7b-int4", "resnet50-992", "wake_word"]
 
 Find = Callable[[str], Path]
 

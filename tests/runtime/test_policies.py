@@ -295,6 +295,15 @@ def test_weighted_fair_gives_shares_by_weight(line: Make) -> None:
     assert had["a"] / had["b"] == pytest.approx(1, rel=0.03)
 
 
+def test_weighted_fair_gives_shares_by_weight_piece_by_piece(line: Make) -> None:
+    """Two long calls of one tile pieces, 1:3: each interruption costs a lead of 2 ns, and the shares hold."""
+    it = line("weighted_fair")
+    it.submit(0, "a", 1000, bound=101, weight=1.0)
+    it.submit(10, "b", 1000, bound=101, weight=3.0)
+    had = _shares(it, 60_000)
+    assert had["b"] / had["a"] == pytest.approx(3, rel=0.03)
+
+
 def test_weighted_fair_starves_nobody(line: Make) -> None:
     """Against a priority of a hundred times the weight, the light stream still gets its hundredth."""
     it = line("weighted_fair")

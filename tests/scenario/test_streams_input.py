@@ -278,15 +278,19 @@ def test_a_wrong_pipeline_is_one_problem_at_its_place(tmp_path: Path, old: str, 
     assert str(problem).startswith(f"{path}:")
 
 
-def test_a_deadlock_names_who_waits_for_whom(tmp_path: Path) -> None:
-    """A user whose conversation stays in the cache holds the only place in it for good."""
+def test_users_who_keep_the_cache_for_themselves_are_refused(tmp_path: Path) -> None:
+    """Others would wait for room in it for good."""
     text = LOOP.replace("streams:\n", "streams:\n  bob: {chat: m, prompt: 4, output: 2, history: kept}\n")
     path = tmp_path / "loop.yaml"
-    path.write_text(text.replace("cores: bpu0}", "cores: bpu0, sequences: 1}") % (TRACES, TRACES))
-    with pytest.raises(
-        BpusimError, match=r"loop wait, .*; loop.say waits for room in the cache of model 'm', which bob holds"
-    ):
-        simulate(path)
+    for room, refused in [(1, True), (2, False)]:
+        path.write_text(text.replace("cores: bpu0}", f"cores: bpu0, sequences: {room}}}") % (TRACES, TRACES))
+        if refused:
+            with pytest.raises(
+                BpusimError, match=r"1 users keep their conversations .* room for 1; give the model sequences: 2"
+            ):
+                simulate(path)
+        else:
+            assert simulate(path).streams["bob"].to_dict()["requests"] == 1
 
 
 # What a user should know
@@ -299,7 +303,11 @@ def test_a_deadlock_names_who_waits_for_whom(tmp_path: Path) -> None:
         (CHAT, "policy: edf", "no-deadlines", "policy edf goes by deadlines and no stream has one"),
         (
             f"{CHAT}, arrivals: {{poisson: 20 Hz}}, requests: forever", "run: {until: 5 s}",
-            "growing-line", "more each second: they come faster than they are served",
+            "growing-line", "were under way at the end, and never more: they come faster",
+        ),
+        (
+            f"{CHAT}, arrivals: {{poisson: 20 Hz}}, requests: 40", "",
+            "growing-line", "were under way when the last had come, and never more",
         ),
         (
             f"{CHAT}, arrivals: {{poisson: 20 Hz}}, requests: 50, waiting: 2", "",
@@ -316,3 +324,42 @@ def test_a_priority_that_nobody_looks_at_is_told_of(tmp_path: Path) -> None:
     for policy, told in [("fifo", 1), ("priority", 0)]:
         result = run(tmp_path, CHAT, f"policy: {policy}", set={"models.m.priority": 9})
         assert len([w for w in result.warnings if w.code == "priority-unused"]) == told
+
+
+def test_policies_of_one_name_in_two_folders_are_two(tmp_path: Path) -> None:
+    for name, which in [("one", 0), ("two", -1)]:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "same.py").write_text(
+            f"class Mine:\n    def pick(self, ready, core):\n        return ready[{which}]\n"
+        )
+    users = f"{CHAT}, users: 4"
+    first, last = (run(tmp_path / n, users, "policy: same:Mine", records=True) for n in ("one", "two"))
+    assert [r.first_token for r in first.requests or ()] != [r.first_token for r in last.requests or ()]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("raise KeyError('x')", "policy Mine: pick failed at broken_pick.py, line 3: KeyError: 'x'; mend it"),
+        ("return None", "policy Mine picked a call that is not ready; return one of ready"),
+    ],
+)
+def test_a_policy_that_fails_is_named_with_the_line(tmp_path: Path, body: str, message: str) -> None:
+    (tmp_path / "broken_pick.py").write_text(f"class Mine:\n    def pick(self, ready, core):\n        {body}\n")
+    with pytest.raises(BpusimError) as caught:
+        run(tmp_path, f"{CHAT}, users: 4", "policy: broken_pick:Mine")
+    assert message in str(caught.value)
+
+
+def test_a_policy_may_be_a_name_or_a_class(tmp_path: Path) -> None:
+    class Last:
+        def pick(self, ready: Any, core: Any) -> Any:  # noqa: ARG002 (the protocol's signature)
+            return ready[-1]
+
+    users = f"{CHAT}, users: 4"
+    assert run(tmp_path, users, policy="fifo").to_dict() == run(tmp_path, users, "policy: fifo").to_dict()
+    assert run(tmp_path, users, policy=Last).to_dict() == run(tmp_path, users, policy=Last()).to_dict()
+    with pytest.raises(BpusimError, match="no policy is named 'fife'"):
+        run(tmp_path, users, policy="fife")
+    with pytest.raises(BpusimError, match="3 is no policy; give it a method pick"):
+        run(tmp_path, users, policy=3)

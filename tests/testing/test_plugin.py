@@ -13,6 +13,7 @@ import pytest
 
 import bpusim
 from bpusim.metrics import Result
+from bpusim.testing import compare_policies
 from bpusim.testing.golden import check
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,7 +80,7 @@ def short() -> Result:
         ({"ttft_mean": "10 s", "tpot_mean": "1 s", "rejected": 0, "decode_tokens_per_s": 1, "tokens": 2}, None),
         ({"ttft_mean": "1 ms"}, r"^ttft_mean: \d+\.?\d* ms, at most 1 ms is asked for$"),
         ({"decode_tokens_per_s": 999}, r"^decode_tokens_per_s: 1\d\.\d+, at least 999 is asked for$"),
-        ({"tokens": 1, "ttft_mean": "1 us"}, r"^tokens: 2, at most 1 is asked for; ttft_mean: .* at most 0.001 ms"),
+        ({"tokens": 3, "ttft_mean": "1 us"}, r"^tokens: 2, at least 3 is asked for; ttft_mean: .* at most 0.001 ms"),
         ({"slo_ttft": "1 ms"}, "nothing was measured, where 1 ms is the limit"),
     ],
 )
@@ -98,6 +99,8 @@ def test_limits_that_are_broken_are_all_told(short: Result, limits: dict[str, An
         ({"ttft_p99": 500}, "ttft_p99=500 has no unit; write ttft_p99='500 ms'"),
         ({"tokens": "2"}, "tokens='2' is not a number"),
         ({"breakdown": "2 ms"}, "there is no figure 'breakdown'"),
+        ({"rejected": float("nan")}, "rejected=nan limits nothing"),
+        ({}, "no limit is given"),
     ],
 )
 def test_a_limit_that_means_nothing_is_an_error(short: Result, limits: dict[str, Any], message: str) -> None:
@@ -182,3 +185,13 @@ def test_a_golden_test_fails_with_the_table_alone(tmp_path: Path) -> None:
 def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_two_policies_of_one_name_are_an_error() -> None:
+    with pytest.raises(ValueError, match="policy 'Mine' is there twice; give a mapping"):
+        compare_policies([Mine(), Mine()], SCENARIO)
+
+
+class Mine:
+    def pick(self, ready: Any, core: Any) -> Any:  # noqa: ARG002 (the protocol's signature)
+        return ready[0]
