@@ -2,22 +2,17 @@
 
 from bpusim.scenario.loader import load_machine, load_scenario
 from bpusim.scenario.model import Scenario
-from bpusim.scenario.schema import (
+from bpusim.scenario.schema import EngineOptions, HostOptions, ModelSpec, RunOptions, ScenarioSpec, json_schema
+from bpusim.scenario.streams import (
     ArrivalSpec,
     ChatSpec,
-    EngineOptions,
     FileSpec,
     FramesSpec,
-    HostOptions,
     LognormalSpec,
-    ModelSpec,
     PipelineSpec,
     RegionsSpec,
-    RunOptions,
-    ScenarioSpec,
     StageSpec,
     StreamSpec,
-    json_schema,
 )
 
 __all__ = [

@@ -10,7 +10,8 @@ from bpusim.documents import Document
 from bpusim.errors import Place
 from bpusim.hardware.spec import MachineSpec
 from bpusim.runtime import Policy
-from bpusim.scenario.schema import EngineOptions, HostOptions, ModelSpec, RunOptions, StreamSpec
+from bpusim.scenario.schema import EngineOptions, HostOptions, ModelSpec, RunOptions
+from bpusim.scenario.streams import StreamSpec
 
 __all__ = ["Scenario"]
 

@@ -9,17 +9,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from bpusim.scenario.schema import (
-    ChatSpec,
-    EngineOptions,
-    FramesSpec,
-    HostOptions,
-    ModelSpec,
-    RunOptions,
-    ScenarioSpec,
-    StreamSpec,
-    json_schema,
-)
+from bpusim.scenario.schema import EngineOptions, HostOptions, ModelSpec, RunOptions, ScenarioSpec, json_schema
+from bpusim.scenario.streams import ChatSpec, FramesSpec, StreamSpec
 
 STREAM: TypeAdapter[ChatSpec | FramesSpec] = TypeAdapter(StreamSpec)
 CHAT = {"chat": "m", "prompt": 32, "output": 16}
