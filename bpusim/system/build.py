@@ -130,7 +130,7 @@ class System:
         )
         make = _maker(scenario, policy)
         events: list[Event] | None = [] if journal else None
-        queues = {i: CoreQueue(env, core, make(), events) for i, core in enumerate(cores)}
+        queues = {i: CoreQueue(env, core, _made(make), events) for i, core in enumerate(cores)}
         executor = Executor(env, host, queues, options)
         streams, slots = streams_of(env, scenario, models, lengths, records=records)
         system = cls(
@@ -225,3 +225,11 @@ def _maker(scenario: Scenario, policy: Policy | type | str | None) -> Callable[[
     if not callable(getattr(policy, "pick", None)):
         raise ScenarioError(f"{policy!r} is no policy", do="give it a method pick(ready, core)")
     return make
+
+
+def _made(make: Callable[[], Policy]) -> Policy:
+    try:
+        return make()
+    except Exception as error:
+        what = f"policy {getattr(make, '__name__', make)}: it cannot be made: {type(error).__name__}: {error}"
+        raise ScenarioError(what, do="make it without arguments, or pass an object from Python") from error

@@ -363,3 +363,11 @@ def test_a_policy_may_be_a_name_or_a_class(tmp_path: Path) -> None:
         run(tmp_path, users, policy="fife")
     with pytest.raises(BpusimError, match="3 is no policy; give it a method pick"):
         run(tmp_path, users, policy=3)
+
+
+def test_a_policy_that_cannot_be_made_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "asks.py").write_text(
+        "class Mine:\n    def __init__(self, n): ...\n    def pick(self, ready, core): ...\n"
+    )
+    with pytest.raises(BpusimError, match=r"policy Mine: it cannot be made: TypeError: .*; make it without arguments"):
+        run(tmp_path, CHAT, "policy: asks:Mine")
