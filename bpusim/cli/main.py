@@ -22,6 +22,15 @@ _SET = click.option(
     help="Override a value of the file, such as machine.dram.arbitration=equal.",
 )
 
+_FORMAT = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="What to print.",
+)
+
 
 class _Group(click.Group):
     """Errors that a user can mend are printed one a line, without a traceback, and exit with 2."""
@@ -45,14 +54,7 @@ def main() -> None:
 @main.command()
 @click.argument("scenario", type=click.Path(path_type=Path))
 @_SET
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json", "csv"]),
-    default="table",
-    show_default=True,
-    help="What to print.",
-)
+@_FORMAT
 @click.option(
     "-o",
     "--output",
@@ -235,14 +237,7 @@ def sweep(scenario: Path, varied: Sequence[str], measure: Sequence[str]) -> None
 @click.option("--seeds", default=1, show_default=True, type=click.IntRange(1, 1000), help="Runs of each, 0 to N-1.")
 @_SET
 @click.option("--all", "everything", is_flag=True, help="All figures, not only those that matter first.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json", "csv"]),
-    default="table",
-    show_default=True,
-    help="What to print.",
-)
+@_FORMAT
 def compare(
     scenarios: Sequence[Path],
     policies: Sequence[str],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,14 +62,14 @@ def fail(figures: Mapping[str, Any], limits: Mapping[str, object]) -> None:
         raise AssertionError("; ".join(wrong))
 
 
-class Limited:
+class Limited(ABC):
     """Something with figures that may be limited."""
 
     __slots__ = ()
 
+    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Its figures by name."""
-        raise NotImplementedError
 
     def assert_slo(self, **limits: object) -> None:
         """Raises :class:`AssertionError` with all that is broken: ``assert_slo(latency_p99="30 ms", dropped=0)``.
