@@ -98,7 +98,7 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
                 analysis,
                 fuse(analysis.drafts, analysis.outputs),
                 plan,
-                Target(core, options.activation, pad),
+                Target(core, options.activation, pad, batched=llm),
                 pad if llm else 0,
             ),
         )

@@ -1,8 +1,10 @@
-"""Integer expressions in ``tokens`` and ``kv``: what a dimension or a cost may be before a trace is bound."""
+"""Integer expressions in ``tokens``, ``kv`` and ``batch``: what a size or a cost may be before a trace is bound."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+
+from bpusim.trace.basis import by_sequence
 
 __all__ = ["KV", "ONE", "TOKENS", "Expr", "as_expr", "product"]
 
@@ -80,6 +82,10 @@ class Expr:
             else:
                 out += Expr({term: c})
         return out
+
+    def by_sequence(self) -> Expr:
+        """For all sequences of a batch, of a cost that holds for each."""
+        return Expr({by_sequence(t): c for t, c in self.terms.items()})
 
     def ceil_div(self, n: int) -> Expr:
         """Blocks of ``n``: of a plain number, or of ``kv`` plus one; old and new parts are blocked apart."""

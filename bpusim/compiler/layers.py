@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bpusim.compiler.analyse import Draft
 from bpusim.compiler.dims import Expr, as_expr
-from bpusim.compiler.placement import Placement
 from bpusim.compiler.repeats import Run, find_repeats
 from bpusim.errors import CompileError
+from bpusim.trace.basis import by_sequence
 from bpusim.trace.model import Coefs, Op, Phase, Repeat, Unit
 
 __all__ = ["RawOp", "fold_phase"]
 
-_TERMS = ("1", "tokens", "kv", "tokens*kv", "tokens^2")
+_PLAIN = ("1", "tokens", "kv", "tokens*kv", "tokens^2")
+_TERMS = (*_PLAIN, *map(by_sequence, _PLAIN))
 
 
 @dataclass(slots=True)
@@ -32,7 +33,7 @@ class RawOp:
     read: dict[str, Expr]
     write: dict[str, Expr]
     tiles: Expr
-    scratch: int
+    scratch: Expr
     tensors: int
 
     @property
@@ -50,18 +51,24 @@ class RawOp:
             self.mac_cycles,
             self.issued,
             self.tiles,
+            self.scratch,
             *self.vec.values(),
             *self.read.values(),
             *self.write.values(),
         ]
 
 
-def fold_phase(name: str, ops: list[RawOp], place: Placement, tokens: int) -> tuple[Phase, dict[str, list[str]]]:
-    """(the phase with repeated layers folded, the stored tensors behind each weight's name in it)."""
+def fold_phase(
+    name: str, ops: list[RawOp], carry_at: Callable[[int], tuple[Expr, int]], tokens: int
+) -> tuple[Phase, dict[str, list[str]]]:
+    """(the phase with repeated layers folded, the stored tensors behind each weight's name in it).
+
+    ``carry_at(j)``: (bytes, tensors) that live on from before op ``j``.
+    """
     makers = {o: j for j, op in enumerate(ops) for o in op.draft.outputs}
     shared = _use_counts(ops)
     runs = find_repeats([_signature(op, makers, shared) for op in ops])
-    basis = _basis(ops, [place.carry(start + period)[0] for start, period, _ in runs])
+    basis = _basis(ops, [carry_at(start + period)[0] for start, period, _ in runs])
     namer = _Namer(ops, runs, makers)
     items: list[Op | Repeat] = []
     at = 0
@@ -70,7 +77,7 @@ def fold_phase(name: str, ops: list[RawOp], place: Placement, tokens: int) -> tu
         if count:
             stop = start + period * count
             body = tuple(namer.op(ops[start + b : stop : period], start + b, basis) for b in range(period))
-            carry, tensors = place.carry(start + period)
+            carry, tensors = carry_at(start + period)
             items.append(Repeat(count, "layers" if period > 1 else body[0].id, body, carry.coefs(basis), tensors))
         at = start + period * count
     phase = Phase(name, tokens, basis, tuple(items))
@@ -142,8 +149,8 @@ def _signature(op: RawOp, makers: dict[str, int], shared: dict[str, int]) -> tup
 
 def _basis(ops: list[RawOp], extra: list[Expr]) -> tuple[str, ...]:
     used = {t for op in ops for e in op.exprs() for t in e.terms} | {t for e in extra for t in e.terms}
-    ceil = sorted((t for t in used if t not in _TERMS), key=lambda t: int(re.findall(r"\d+", t)[0]))
-    return ("1", *(t for t in _TERMS[1:] if t in used), *ceil)
+    sized = sorted((t for t in used if t not in _TERMS), key=lambda t: (t.partition("(")[0], [*map(int, re.findall(r"\d+", t))]))
+    return ("1", *(t for t in _TERMS[1:] if t in used), *sized)
 
 
 class _Namer:
@@ -220,7 +227,7 @@ class _Namer:
             read=side([p.read for p in passes], wired.read),
             write=side([p.write for p in passes], wired.write),
             tiles=op.tiles.coefs(basis),
-            scratch=as_expr(max(p.scratch for p in passes)).coefs(basis),
+            scratch=max((p.scratch.coefs(basis) for p in passes), key=sum),
             tensors=op.tensors,
         )
 

@@ -102,25 +102,34 @@ def lower(name: str, analysis: Analysis, drafts: list[Draft], plan: Plan, target
     kv_per_token = 0
     names = _op_names(drafts)
     for j, d in enumerate(drafts):
-        read, write = place.traffic(j)
+        read, write = ({b: target.each(e) for b, e in side.items()} for side in place.traffic(j))
         for use, rows in d.cost.weights:
             weights.setdefault(use.tensor, use)
             if use.role in ("linear", "head") or weights[use.tensor].stored < use.stored:
                 weights[use.tensor] = use
             users.setdefault(use.tensor, []).append(names[j])
-            taken = as_expr(plan.bytes(use)) if rows is None else rows.padded(target.chunk) * plan.row_bytes(use)
+            if rows is None:
+                taken = as_expr(plan.bytes(use))
+            else:
+                taken = target.each(rows.padded(target.chunk) * plan.row_bytes(use))
             key = f"w:{use.tensor}"
             read[key] = read.get(key, as_expr(0)) + taken
         for use in d.cost.resident:
             users.setdefault(use.tensor, [])
         if d.cost.kv_read.terms:
-            read["kv"] = d.cost.kv_read.padded(target.chunk) * kv_bytes
+            read["kv"] = target.each(d.cost.kv_read.padded(target.chunk) * kv_bytes)
         if d.cost.kv_write.terms:
-            write["kv"] = d.cost.kv_write.padded(target.chunk) * kv_bytes
+            write["kv"] = target.each(d.cost.kv_write.padded(target.chunk) * kv_bytes)
             kv_per_token += d.cost.kv_write.terms.get("tokens", d.cost.kv_write.terms.get("1", 0)) * kv_bytes
         ops.append(_raw(d, names[j], read, write, place.live_bytes(j), place.crossing_tensors(j), target))
-    phase, instances = fold_phase(name, ops, place, tokens)
+    phase, instances = fold_phase(name, ops, lambda at: _carry(place, at, target), tokens)
     return Lowered(phase, weights, instances, users, place.workspace, kv_per_token, place.spilled)
+
+
+def _carry(place: Placement, at: int, target: Target) -> tuple[Expr, int]:
+    """(bytes, tensors) that a split before op ``at`` hands over."""
+    size, tensors = place.carry(at)
+    return target.each(size), tensors
 
 
 def _with_rope(drafts: list[Draft]) -> list[Draft]:
@@ -164,7 +173,7 @@ def _sizes(analysis: Analysis, drafts: list[Draft], target: Target) -> dict[str,
 def _raw(
     d: Draft, name: str, read: dict[str, Expr], write: dict[str, Expr], scratch: int, tensors: int, target: Target
 ) -> RawOp:
-    macs = sum((g.macs for g in d.cost.gemms), as_expr(0))
+    macs = target.each(sum((g.macs for g in d.cost.gemms), as_expr(0)))
     cycles, mac_cycles, issued, vec = target.compute(d.cost)
     if d.cpu:
         # The CPU works on floats: every element that comes in or goes out is converted.
@@ -172,12 +181,13 @@ def _raw(
         elements = Expr({t: c // target.activation_bytes for t, c in moved.terms.items()})
         vec = {**vec, "convert": vec.get("convert", as_expr(0)) + elements}
         issued, cycles, mac_cycles = (
-            sum((g.macs.padded(target.chunk) for g in d.cost.gemms), as_expr(0)),
+            target.each(sum((g.macs.padded(target.chunk) for g in d.cost.gemms), as_expr(0))),
             as_expr(0),
             as_expr(0),
         )
     total = sum(read.values(), as_expr(0))
-    return RawOp(name, d, macs, cycles, mac_cycles, issued, vec, read, write, target.tiles(total), scratch, tensors)
+    live = target.each(as_expr(scratch))
+    return RawOp(name, d, macs, cycles, mac_cycles, issued, vec, read, write, target.tiles(total), live, tensors)
 
 
 def _op_names(drafts: list[Draft]) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bpusim.compiler.dims import Expr, as_expr
 from bpusim.compiler.values import Cost, Gemm, VecWork
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.array import fill_drain, tile_cycles
 from bpusim.hardware.spec import ActivationType
+from bpusim.trace.basis import at_least
 
 __all__ = ["TILES_PER_SCRATCHPAD", "Target"]
 
@@ -23,11 +24,19 @@ SMALLEST_SCRATCHPAD = 16 << 10
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A core as the compiler sees it, with the activation type and the chunk that padded costs assume."""
+    """A core as the compiler sees it, with the activation type and the chunk that padded costs assume.
+
+    ``batched``: costs are written for any number of sequences, else for one.
+    """
 
     core: CoreSpec
     activation: ActivationType
     chunk: int
+    batched: bool = False
+
+    def each(self, cost: Expr) -> Expr:
+        """A cost that every sequence of a batch has."""
+        return cost.by_sequence() if self.batched else cost
 
     @property
     def activation_bytes(self) -> int:
@@ -49,9 +58,15 @@ class Target:
                 together = max(1, min(mac.rows // int(k) if int(k) else 1, mac.cols // int(n) if int(n) else 1))
                 if together > 1:
                     tiles = as_expr(-(-g.groups // together))
-            cycles += tiles * tile_cycles(int(m), k_row, mac.rows, mac.load_rows_per_cycle)
-            cycles += fill_drain(mac.rows, mac.cols)
-            issued += tiles * int(m) * mac.rows * mac.cols
+            once = as_expr(fill_drain(mac.rows, mac.cols))
+            if self.batched and g.stored and tiles.is_const:  # a tile is loaded once for the rows of all
+                load = tile_cycles(0, k_row, mac.rows, mac.load_rows_per_cycle)
+                factor, term = at_least(int(m) * k_row, load)
+                cycles += Expr({term: int(tiles) * factor}) + once
+            else:
+                work = tiles * tile_cycles(int(m), k_row, mac.rows, mac.load_rows_per_cycle)
+                cycles += self.each(work + once)
+            issued += self.each(tiles * int(m) * mac.rows * mac.cols)
         return cycles, issued
 
     def vector(self, work: list[VecWork]) -> tuple[Expr, dict[str, Expr]]:
@@ -63,13 +78,16 @@ class Target:
             rows, length = w.rows.padded(self.chunk), w.length.padded(self.chunk)
             total = rows * length
             passes = total.ceil_div(unit.lanes) if total.is_const else rows * length.ceil_div(unit.lanes)
-            cycles += passes * sum(n * unit.cost(c) for c, n in w.per.items())
+            cycles += self.each(passes * sum(n * unit.cost(c) for c, n in w.per.items()))
             for c, n in w.per.items():
-                operations[c] = operations.get(c, as_expr(0)) + total * n
+                operations[c] = operations.get(c, as_expr(0)) + self.each(total * n)
         return cycles, operations
 
     def compute(self, cost: Cost) -> tuple[Expr, Expr, Expr, dict[str, Expr]]:
         """(cycles, array cycles, issued MACs, vector operations): parts add up unless fused, then the longer counts."""
+        if cost.fused and self.batched:  # the longer of two sums over a batch is in no list of terms: one by one
+            one = replace(self, batched=False).compute(cost)
+            return (*(e.by_sequence() for e in one[:3]), {c: e.by_sequence() for c, e in one[3].items()})  # type: ignore[return-value]
         mac_cycles, issued = self.array(cost.gemms)
         vec_cycles, operations = self.vector(cost.vec)
         if cost.fused and mac_cycles.is_const and vec_cycles.is_const:
@@ -77,10 +95,13 @@ class Target:
         return mac_cycles + vec_cycles, mac_cycles, issued, operations
 
     def tiles(self, read: Expr) -> Expr:
-        """DMA tiles for ``read`` bytes: its fixed part and the part that grows with the cache are cut apart."""
+        """DMA tiles for ``read`` bytes: its fixed part, that of each sequence and what grows with the cache are cut
+        apart."""
         piece = min(self.core.scratchpad // TILES_PER_SCRATCHPAD, LARGEST_TILE)
-        fixed = -(-read.terms.get("1", 0) // piece)
-        grows = read.terms.get("kv", 0)
+        own = read.terms.get("batch", 0)
+        fixed, each = (-(-n // piece) for n in (read.terms.get("1", 0) + own, own))
+        tiles = Expr({"1": max(fixed, 1) - each, "batch": each})
+        grows = read.terms.get("batch*kv" if self.batched else "kv", 0)
         if not grows:
-            return as_expr(max(fixed, 1))
-        return Expr({"1": max(fixed, 1), f"ceil(kv/{max(piece // grows, 1)})": 1})
+            return tiles
+        return tiles + self.each(Expr({f"ceil(kv/{max(piece // grows, 1)})": 1}))

@@ -52,12 +52,16 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """``groups`` products of ``m x k`` by ``k x n``; the ``k x n`` operand is held stationary."""
+    """``groups`` products of ``m x k`` by ``k x n``; the ``k x n`` operand is held stationary.
+
+    ``stored``: it is a weight, so that the rows of all sequences of a batch pass through it.
+    """
 
     m: Expr
     k: Expr
     n: Expr
     groups: int = 1
+    stored: bool = False
 
     @property
     def macs(self) -> Expr:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from operator import mul
+from operator import le, mul
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,6 +36,8 @@ _KEPT = 64
 """Plans kept of a phase: ranges of positions."""
 _MARGIN = 2.0
 """Instants are rounded to whole picoseconds: a wait must be out of reach by so many."""
+_Position = tuple[tuple[int, ...], int]
+"""(``kv`` of each sequence, tokens)"""
 _BLOCKS = (1024, 512, 256, 128, 64, 32, 16, 8, 4, 2)
 """Positions that a plan may hold for: aligned blocks, since costs step at multiples of tiles."""
 
@@ -88,10 +90,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A call as stall-free runs, good for positions from ``low`` to ``high`` at the highest rate it was made for."""
+    """A call as stall-free runs, good from ``low`` to ``high`` (``kv`` of each sequence) at the highest rate it was
+    made for."""
 
-    low: int
-    high: int
+    low: tuple[int, ...]
+    high: tuple[int, ...]
     runs: tuple[Run, ...]
     ends: tuple[tuple[int, ...], tuple[int, ...]]
     """Values of the basis at both."""
@@ -141,13 +144,13 @@ class PlanBook:
         def find(call: CallProgram) -> Plan | None:
             if isinstance(call, CallPart):
                 return None  # a plan is for all of a call
-            kv, tokens, batch = call.position
+            kvs, tokens = call.position
             layout = call.layout
-            _, plans = kept.setdefault((id(layout), tokens, batch), (layout, []))
+            _, plans = kept.setdefault((id(layout), tokens, len(kvs)), (layout, []))
             for found in plans:
-                if found.low <= kv <= found.high:
+                if all(map(le, found.low, kvs)) and all(map(le, kvs, found.high)):
                     return found
-            narrow = bool(plans) and plans[0].low == plans[0].high > 0  # its costs allow no other
+            narrow = bool(plans) and plans[0].low == plans[0].high and any(plans[0].high)  # its costs allow no other
             plan = plan_for(call, timing, wide=not narrow)
             if plan is not None:
                 plans.insert(0, plan)
@@ -159,14 +162,14 @@ class PlanBook:
 
 def plan_for(call: CallProgram, timing: Timing, *, wide: bool = True) -> Plan | None:
     """A plan for the position of ``call``; None if it has to wait for room. ``wide``: for as many around it as hold."""
-    kv, tokens, batch = call.position
+    kvs, tokens = call.position
     here = _plan(call, call.position, call.position, timing)
     if here is None or not wide:
         return here
     for block in _BLOCKS:
-        high = -(-kv // block) * block
-        low = max(high - block + 1, 0)
-        plan = _plan(call, (low, tokens, batch), (high, tokens, batch), timing)
+        high = tuple([-(-kv // block) * block for kv in kvs])
+        low = tuple([max(kv - block + 1, 0) for kv in high])
+        plan = _plan(call, (low, tokens), (high, tokens), timing)
         if plan is not None:
             return plan
     return here
@@ -184,7 +187,7 @@ class _Bounds:
     exact_work: tuple[Ints, Ints]
 
 
-def _plan(call: CallProgram, low: tuple[int, int, int], high: tuple[int, int, int], timing: Timing) -> Plan | None:
+def _plan(call: CallProgram, low: _Position, high: _Position, timing: Timing) -> Plan | None:
     layout = call.layout
     b = _bounds(layout, layout.basis(*low), layout.basis(*high), timing)
     if b is None:

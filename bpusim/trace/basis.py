@@ -1,7 +1,8 @@
 """The closed list of terms that a cost may depend on, and their values at a position.
 
 A cost is a vector of integer coefficients over a phase's declared basis; binding it is a dot product. ``kv`` is the
-number of cache entries before the step, ``tokens`` the real tokens of the step, ``batch`` the sequences it serves.
+number of cache entries before the step, ``tokens`` the real tokens of the step, ``batch`` the sequences it serves. Of
+several sequences each has its own ``kv``: a product with ``batch`` is a sum over them.
 """
 
 from __future__ import annotations
@@ -9,30 +10,48 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from math import gcd
 
-__all__ = ["evaluator", "is_term", "term_value"]
+__all__ = ["Basis", "at_least", "by_sequence", "evaluator", "is_term"]
+
+Basis = Callable[[tuple[int, ...], int], tuple[int, ...]]
+"""Values of a basis by (``kv`` of each sequence, ``tokens``)."""
 
 _PLAIN = {"1": "1", "tokens": "tokens", "kv": "kv", "tokens*kv": "tokens * kv", "tokens^2": "tokens * tokens"}
 _CEIL = re.compile(r"ceil\(kv/([1-9]\d*)\)")
 _MIN = re.compile(r"min\(kv,([1-9]\d*)\)")
+_MAX = re.compile(r"max\((?:([1-9]\d*)\*)?batch,([1-9]\d*)\)")
+_BATCH = "batch"
+_EACH = "batch*"
 
 
 def is_term(term: str) -> bool:
-    """Whether ``term`` is in the closed list: ``1, tokens, kv, tokens*kv, tokens^2, ceil(kv/n), min(kv,w), batch``
-    and products with ``batch``."""
-    if term == "batch":
+    """Whether ``term`` is in the closed list: ``1, tokens, kv, tokens*kv, tokens^2, ceil(kv/n), min(kv,w), batch``,
+    products of these with ``batch``, and ``max(batch,n)`` or ``max(k*batch,n)``."""
+    if term == _BATCH or _MAX.fullmatch(term):
         return True
-    inner = term.removeprefix("batch*")
+    inner = term.removeprefix(_EACH)
     return (inner in _PLAIN and term != "batch*1") or bool(_CEIL.fullmatch(inner) or _MIN.fullmatch(inner))
+
+
+def by_sequence(term: str) -> str:
+    """The term for ``batch`` sequences, of one that holds for each."""
+    return _BATCH if term == "1" else f"{_EACH}{term}"
+
+
+def at_least(each: int, floor: int) -> tuple[int, str]:
+    """``max(each * batch, floor)`` as (factor, term): a tile of weights stays in the array for ``each`` cycles a
+    sequence, and for ``floor`` to load the next one."""
+    if each >= floor:
+        return each, _BATCH
+    common = gcd(each, floor)
+    each, floor = each // common, floor // common
+    return common, f"max(batch,{floor})" if each == 1 else f"max({each}*batch,{floor})"
 
 
 @cache
 def _expression(term: str) -> str:
-    """The term as a Python expression in ``kv``, ``tokens`` and ``batch``."""
-    if term == "batch":
-        return "batch"
-    if term.startswith("batch*"):
-        return f"batch * ({_expression(term.removeprefix('batch*'))})"
+    """What stands behind ``batch*``, as a Python expression in ``kv`` and ``tokens``."""
     if term in _PLAIN:
         return _PLAIN[term]
     if match := _CEIL.fullmatch(term):
@@ -42,15 +61,41 @@ def _expression(term: str) -> str:
     raise ValueError(f"'{term}' is not in the closed list of basis terms")
 
 
-def term_value(term: str, *, kv: int, tokens: int, batch: int = 1) -> int:
-    """The value of one term of the closed list."""
-    return evaluator([term])(kv, tokens, batch)[0]
+def _of_batch(term: str) -> str | None:
+    """A term of the number of sequences alone, as an expression in ``batch``."""
+    if match := _MAX.fullmatch(term):
+        return f"max({int(match[1] or 1)} * batch, {int(match[2])})"
+    return term if term in (_BATCH, "1") else None
 
 
-def evaluator(basis: Sequence[str]) -> Callable[[int, int, int], tuple[int, ...]]:
-    """A function of (kv, tokens, batch) that gives the values of a whole basis.
+def evaluator(basis: Sequence[str]) -> Basis:
+    """A function that gives the values of a whole basis.
 
     It is compiled from the terms, which come from the closed list alone: a decode step evaluates them for every token.
+    A term in ``kv`` or ``tokens`` without ``batch`` says nothing of several sequences: with those it is a ValueError.
     """
-    terms = "".join(f"{_expression(term)}, " for term in basis)
-    return eval(f"lambda kv, tokens, batch: ({terms})")  # type: ignore[no-any-return]
+    one, many = [], []
+    lone = ""
+    for term in basis:
+        of_batch = _of_batch(term)
+        if of_batch is not None:
+            one.append(of_batch.replace("batch", "1"))
+            many.append(of_batch)
+            continue
+        each = _expression(term.removeprefix(_EACH))
+        one.append(each)
+        many.append(f"sum([{each} for kv in kvs])")
+        lone = lone or ("" if term.startswith(_EACH) else term)
+    single = eval(f"lambda kv, tokens: ({''.join(f'{e}, ' for e in one)})")
+    several = eval(f"lambda kvs, tokens, batch: ({''.join(f'{e}, ' for e in many)})")
+    if not any(_BATCH in term for term in basis):
+        lone = lone or "1"
+
+    def values(kvs: tuple[int, ...], tokens: int) -> tuple[int, ...]:
+        if len(kvs) == 1:
+            return single(kvs[0], tokens)  # type: ignore[no-any-return]
+        if lone:
+            raise ValueError(f"the costs are of one sequence: term '{lone}' does not say what several take")
+        return several(kvs, tokens, len(kvs))  # type: ignore[no-any-return]
+
+    return values

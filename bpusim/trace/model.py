@@ -90,7 +90,7 @@ class Phase:
     def cache(self) -> tuple[int, int]:
         """(ops that write the KV cache, bytes they write for one token), repeats unrolled."""
         layers, written = 0, 0
-        at = evaluator(self.basis)(0, 1, 1)
+        at = evaluator(self.basis)((0,), 1)
         for item in self.items:
             body, count = (item.body, item.count) if isinstance(item, Repeat) else ((item,), 1)
             layers += count * sum("kv" in op.write for op in body)
@@ -161,20 +161,23 @@ class Trace:
             self._tables[phase] = PhaseTable.build(self.phase(phase))
         return self._tables[phase]
 
-    def bind(self, phase: str, *, kv: int = 0, tokens: int = 1, batch: int = 1) -> Program:
+    def bind(self, phase: str, *, kv: int | tuple[int, ...] = 0, tokens: int = 1) -> Program:
         """The phase at one position: ``kv`` cache entries before the step and ``tokens`` real tokens.
 
-        With ``kv: capacity`` in the header the graph is static and reads its whole compiled cache.
-        Raises :class:`TraceError` for an unknown phase or more tokens than its chunk.
+        ``kv`` of several sequences makes one step for all of them: it reads the weights once, each one's cache, and
+        ``tokens`` tokens of each. With ``kv: capacity`` in the header the graph is static and reads its whole compiled
+        cache. Raises :class:`TraceError` for an unknown phase, more tokens than its chunk, or more sequences than its
+        costs are known for.
         """
+        kvs = kv if isinstance(kv, tuple) else (kv,)
         chunk = self.phase(phase).tokens
         if tokens > chunk > 0:
             raise TraceError(
                 f"{tokens} tokens do not fit the {chunk} of phase '{phase}'", do="bind one chunk at a time"
             )
         if self.header.kv == "capacity":
-            kv = max(self.header.context - chunk, 0)
-        return self.table(phase).bind(kv=kv, tokens=tokens, batch=batch)
+            kvs = (max(self.header.context - chunk, 0),) * len(kvs)
+        return self.table(phase).bind(kvs, tokens)
 
     def split(self, parts: int | Sequence[int]) -> tuple[Trace, ...]:
         """Cut between layers: into ``parts`` even pieces, or pieces of the given numbers of layers.

@@ -7,7 +7,7 @@ it wrote. A *call* is a run of BPU ops between two CPU ops: the unit that the ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import mul
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ import numpy as np
 
 from bpusim.errors import TraceError
 from bpusim.ports import BUFFER_KINDS, MOVES, BufferKind, Transfer
-from bpusim.trace.basis import evaluator
+from bpusim.trace.basis import Basis, evaluator
 from bpusim.trace.model import Coefs, Op, Phase, Repeat, buffer_kind
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CallItems", "CallLayout", "CallProgram", "CpuWork", "ItemRange", "PhaseTable", "Program", "Tiling"]
 
-Basis = Callable[[int, int, int], tuple[int, ...]]
 _FIELDS = ("cycles", "mac_cycles", "macs", "issued", "tiles")
 _NF = len(_FIELDS)
 _NK = len(BUFFER_KINDS)
@@ -76,7 +75,7 @@ class CallLayout:
     coefs: Ints
     sums: Ints
     basis: Basis
-    """Values of the phase's basis by (kv, tokens, batch)."""
+    """Values of the phase's basis at a position."""
     layers: int
     """Repeated layers that end in it."""
     caches: int
@@ -133,14 +132,14 @@ class CallProgram:
 
     __slots__ = ("_bound", "_items", "_tiling", "at", "bytes", "layout", "mix", "ops", "position", "sums")
 
-    def __init__(self, layout: CallLayout, at: tuple[int, ...], position: tuple[int, int, int]) -> None:
+    def __init__(self, layout: CallLayout, at: tuple[int, ...], position: tuple[tuple[int, ...], int]) -> None:
         self.layout = layout
         self.ops = layout.ops
         """Ops in program order, repeats unrolled."""
         self.at = at
         """Values of the phase's basis here."""
         self.position = position
-        """(kv, tokens, batch)"""
+        """(``kv`` of each sequence, tokens)."""
         self.sums: list[int] = layout.sums.dot(at).tolist()
         """Fields over all ops."""
         written = sum(self.sums[_WRITES])
@@ -289,7 +288,8 @@ class Program:
     """A phase at one position: calls and CPU ops in program order."""
 
     phase: str
-    kv: int
+    kvs: tuple[int, ...]
+    """Cache entries of each sequence before the step."""
     tokens: int
     segments: tuple[CallProgram | CpuWork, ...]
 
@@ -318,9 +318,10 @@ class PhaseTable:
 
     name: str
     basis: Basis
-    """Values of the basis by (kv, tokens, batch)."""
     largest: tuple[int, ...]
     """Per term of the basis, the sum over all ops of an op's largest coefficient: nothing bound exceeds it."""
+    scratch: Ints
+    """Activations on chip while each op runs: ops x basis."""
     segments: tuple[CallLayout | _CpuOp, ...]
 
     @classmethod
@@ -334,7 +335,9 @@ class PhaseTable:
                 ops.extend(body)
                 ends.extend([False] * (len(body) - 1) + [isinstance(item, Repeat)])
         coefs = np.zeros((_NF + 2 * _NK, len(ops), len(phase.basis)), dtype=np.int64)
+        scratch = np.zeros((len(ops), len(phase.basis)), dtype=np.int64)
         for j, op in enumerate(ops):
+            scratch[j, : len(op.scratch)] = op.scratch
             for f, name in enumerate(_FIELDS):
                 _put(coefs, f, j, getattr(op, name))
             for side, table in ((0, op.read), (_NK, op.write)):
@@ -342,17 +345,25 @@ class PhaseTable:
                     _put(coefs, _NF + side + BUFFER_KINDS.index(buffer_kind(buffer)), j, c)
         largest = tuple(sum(map(int, column)) for column in coefs.max(axis=0).T)
         basis = evaluator(phase.basis)
-        return cls(phase.name, basis, largest, tuple(_segments(ops, np.array(ends, dtype=bool), coefs, basis)))
+        return cls(phase.name, basis, largest, scratch, tuple(_segments(ops, np.array(ends, dtype=bool), coefs, basis)))
 
-    def bind(self, *, kv: int, tokens: int, batch: int = 1) -> Program:
-        """The phase at one position."""
-        at = self.basis(kv, tokens, batch)
+    def live(self, sequences: int) -> int:
+        """The most bytes of activations on chip at a time, in a step for so many sequences."""
+        return int((self.scratch @ np.array(self.basis((0,) * sequences, 1))).max(initial=0))
+
+    def bind(self, kvs: tuple[int, ...], tokens: int) -> Program:
+        """The phase at one position, for one sequence or several. Raises :class:`TraceError`."""
+        try:
+            at = self.basis(kvs, tokens)
+        except ValueError as e:
+            raise TraceError(f"phase '{self.name}': {e}", do="compile the model again") from None
         if sum(map(mul, self.largest, at)) >= 2**62:
-            raise TraceError(f"phase '{self.name}': its costs at kv={kv}, tokens={tokens} exceed what can be counted")
-        position = (kv, tokens, batch)
+            where = f"kv={max(kvs)}, tokens={tokens}"
+            raise TraceError(f"phase '{self.name}': its costs at {where} exceed what can be counted")
+        position = (kvs, tokens)
         return Program(
             self.name,
-            kv,
+            kvs,
             tokens,
             tuple([CallProgram(s, at, position) if isinstance(s, CallLayout) else s.bind(at) for s in self.segments]),
         )

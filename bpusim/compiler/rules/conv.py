@@ -52,7 +52,7 @@ def _conv(ctx: Context) -> Cost:
     assert out is not None
     k = per_group * prod(kernel)
     cost = Cost(
-        gemms=[Gemm(batch * prod(sizes), as_expr(k), as_expr(channels // groups), groups)],
+        gemms=[Gemm(batch * prod(sizes), as_expr(k), as_expr(channels // groups), groups, weight.weight is not None)],
         vec=[VecWork({"convert": 1}, out.elements)],
         fused=True,
     )

@@ -21,10 +21,10 @@ def _product(ctx: Context, a: Value, b: Value, m: Expr, k: Expr, n: Expr, groups
     count = ctx.number(groups, "the batch of a product")
     cost = Cost(vec=[VecWork({"convert": 1}, m * count, n)])
     if a.weight is not None:
-        cost.gemms.append(Gemm(n, k, m, count))
+        cost.gemms.append(Gemm(n, k, m, count, stored=True))
         cost.weights.append((ctx.use(a, "linear", ctx.number(m, "M") * count, ctx.number(k, "K"), *extra), None))
         return cost
-    cost.gemms.append(Gemm(m, k, n, count))
+    cost.gemms.append(Gemm(m, k, n, count, stored=b.weight is not None))
     if b.weight is not None:
         cost.weights.append((ctx.use(b, "linear", ctx.number(n, "N") * count, ctx.number(k, "K"), *extra), None))
     return cost
