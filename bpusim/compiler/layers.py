@@ -149,7 +149,9 @@ def _signature(op: RawOp, makers: dict[str, int], shared: dict[str, int]) -> tup
 
 def _basis(ops: list[RawOp], extra: list[Expr]) -> tuple[str, ...]:
     used = {t for op in ops for e in op.exprs() for t in e.terms} | {t for e in extra for t in e.terms}
-    sized = sorted((t for t in used if t not in _TERMS), key=lambda t: (t.partition("(")[0], [*map(int, re.findall(r"\d+", t))]))
+    sized = sorted(
+        (t for t in used if t not in _TERMS), key=lambda t: (t.partition("(")[0], [*map(int, re.findall(r"\d+", t))])
+    )
     return ("1", *(t for t in _TERMS[1:] if t in used), *sized)
 
 

@@ -4,13 +4,14 @@ from bpusim.metrics.causes import CAUSES, Ledger, shares_ms
 from bpusim.metrics.figures import Figures, figures
 from bpusim.metrics.heat import HeatStats, TripStats
 from bpusim.metrics.recorder import CoreCounters, Recorder
-from bpusim.metrics.result import CoreStats, DramStats, Result, RunWarning
+from bpusim.metrics.result import BatchStats, CoreStats, DramStats, Result, RunWarning
 from bpusim.metrics.samples import Samples
 from bpusim.metrics.stats import ChatStats, EndStats, FrameStats, PhaseStats, PipelineStats
 from bpusim.metrics.streams import ChatRecord, FrameRecord, PipelineRecord, RequestRow, rate_per_s
 
 __all__ = [
     "CAUSES",
+    "BatchStats",
     "ChatRecord",
     "ChatStats",
     "CoreCounters",

@@ -13,7 +13,7 @@ from bpusim.metrics.streams import RequestRow, rate_per_s
 from bpusim.ports import BufferKind
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["CoreStats", "DramStats", "Result", "RunWarning"]
+__all__ = ["BatchStats", "CoreStats", "DramStats", "Result", "RunWarning"]
 
 SCHEMA = "bpusim-summary/1"
 
@@ -24,6 +24,20 @@ class RunWarning:
 
     code: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStats:
+    """Decode steps of a model that serves up to ``batch`` sequences in one."""
+
+    batch: int
+    steps: int
+    sequences_mean: float
+    """Over the steps; 0 of none."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"batch": self.batch, "steps": self.steps, "sequences_mean": self.sequences_mean}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +179,8 @@ class Result:
     journal: Sequence[Any] | None = field(default=None, repr=False)
     """What happened to each call (:class:`bpusim.runtime.Event`: at, core, call, what), in order of time; None unless
     the run was told to keep it (``simulate(..., journal=True)``)."""
+    batches: Mapping[str, BatchStats] = field(default_factory=dict)
+    """By model, of those that serve several sequences in a step."""
 
     @property
     def chats(self) -> dict[str, ChatStats]:
@@ -216,6 +232,7 @@ class Result:
                 "goodput_per_s": self.goodput_per_s,
                 "fairness": self.fairness,
             },
+            **({"batches": {k: v.to_dict() for k, v in self.batches.items()}} if self.batches else {}),
             "cores": {k: v.to_dict() for k, v in self.cores.items()},
             "dram": self.dram.to_dict(),
             **({"heat": self.heat.to_dict()} if self.heat is not None else {}),

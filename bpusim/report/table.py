@@ -31,6 +31,7 @@ def print_result(result: Result, file: IO[str] | None = None, *, console: Consol
     frames = {n: s for n, s in result.streams.items() if isinstance(s, FrameStats)}
     tables = [_chats(chats, result)] if chats else []
     tables += [_requests(chats)] if any(_open(s) for s in chats.values()) else []
+    tables += [_batches(result)] if result.batches else []
     tables += [_frames(frames)] if frames else []
     tables += [_pipelines(pipelines)] if pipelines else []
     tables += [*_breakdown(result, console), *_cores(result), _dram(result), _masters(result)]
@@ -108,6 +109,13 @@ def _requests(chats: Mapping[str, ChatStats]) -> Table:
             f"{s.good / s.requests:.1%}" if asked and s.requests else "-",
             f"{s.goodput_per_s:.3f}" if asked else "-",
         )
+    return table
+
+
+def _batches(result: Result) -> Table:
+    table = plain_table("Batches", "model", "decode steps", "sequences in one", "at most")
+    for name, b in result.batches.items():
+        table.add_row(Text(name), str(b.steps), f"{b.sequences_mean:.2f}", str(b.batch))
     return table
 
 

@@ -12,6 +12,7 @@ import simpy
 from bpusim.alarm import Later
 from bpusim.cores import CallResult, HostCluster, HostTraffic
 from bpusim.metrics import Ledger
+from bpusim.runtime.batching import Batch
 from bpusim.runtime.calls import ORDINARY, Terms
 from bpusim.runtime.placement import PlacedModel
 from bpusim.runtime.queue import CoreQueue
@@ -33,17 +34,20 @@ class RuntimeOptions:
 @dataclass(slots=True)
 class Session:
     """One stream's thread on the host, and the terms of its calls. ``ahead``: when its next call is prepared, on a CPU
-    core of its own; an event if that core has to be waited for."""
+    core of its own; an event if that core has to be waited for. ``prepared``: for so many sequences. ``batched``: its
+    sequence is in the batch of its model, which waits for it."""
 
     stream: str
     terms: Terms = ORDINARY
     ahead: Ps | simpy.Event | None = None
+    prepared: int = 1
+    batched: bool = False
 
 
 @dataclass(slots=True)
 class _Leg:
     """A call's way: its core's queue, that of the call behind it, what going there and coming back is charged to, what
-    its preparation takes, and that of the call behind it; None: the next step's first."""
+    its preparation takes for any step and for each sequence."""
 
     queue: CoreQueue
     next: CoreQueue
@@ -51,7 +55,11 @@ class _Leg:
     enters: str
     leaves: str
     preparation: Ps
-    upcoming: Ps | None = None
+    each: Ps
+    upcoming: _Leg | None = None
+    """The next call of the step, if it is prepared while this one runs."""
+    final: bool = False
+    """It is the last of the step."""
     around: tuple[CoreQueue, ...] = ()
     """Queues of which the shortest takes it, and the next one too."""
 
@@ -70,6 +78,8 @@ class Executor:
         self.queues = queues
         self.options = options
         self._routes: dict[tuple[str, str], list[list[_Leg]]] = {}
+        self.batches: dict[str, Batch] = {}
+        """By model, of those that serve several sequences a step."""
 
     def now(self) -> Ps:
         """Simulated time."""
@@ -103,19 +113,54 @@ class Executor:
                 ledger.add("throttling", lost)
             ledger.add(cause, self.now() - begin - queued - lost)
 
+    def decode(
+        self,
+        session: Session,
+        model: PlacedModel,
+        kv: int,
+        ledger: Ledger,
+        *,
+        more: bool,
+        deadline: Ps | None = None,
+    ) -> Generator[simpy.Event, Any, None]:
+        """A decode step of one sequence: alone, or with others if its model has a batch."""
+        if model.batch == 1:
+            return self.step(session, model, "decode", kv, 1, ledger, more=more, deadline=deadline)
+        inside, session.batched = session.batched, more
+        batch = self.batches.get(model.name) or self._batch(model)
+        return batch.step(kv, session.terms.weight, deadline, ledger, inside=inside, stays=more)
+
+    def pause(self, session: Session, model: PlacedModel) -> None:
+        """The next decode step of a sequence is not due yet: its batch goes on without it."""
+        if session.batched:
+            session.batched = False
+            self.batches[model.name].leave()
+
+    def _batch(self, model: PlacedModel) -> Batch:
+        session = Session(f"batch of {model.name}")
+
+        def run(
+            kvs: tuple[int, ...], weight: float, deadline: Ps | None, more: bool, ledger: Ledger
+        ) -> Generator[simpy.Event, Any, None]:
+            session.terms = Terms(model.priority, weight, model.max_call)
+            return self.step(session, model, "decode", kvs, 1, ledger, more=more, deadline=deadline)
+
+        batch = self.batches[model.name] = Batch(self.env, session.stream, model.batch, run)
+        return batch
+
     def step(
         self,
         session: Session,
         model: PlacedModel,
         phase: str,
-        kv: int,
+        kv: int | tuple[int, ...],
         tokens: int,
         ledger: Ledger,
         *,
         more: bool = False,
         deadline: Ps | None = None,
     ) -> Generator[simpy.Event, Any, None]:
-        """One pass over a phase of ``model``: a prefill chunk, a decode step, or a frame.
+        """One pass over a phase of ``model``: a prefill chunk, a decode step, or a frame; ``kv``: of each sequence.
 
         ``deadline``: when it should be over, for policies that ask. ``more``: another step is sure to follow, so that
         an asynchronous runtime prepares its first call meanwhile.
@@ -123,7 +168,7 @@ class Executor:
         route = self._routes.get((model.name, phase))
         if route is None:
             route = self._routes[model.name, phase] = self._route(model, phase, kv, tokens)
-        again = route[0][0].preparation if more and route[0] else 0
+        again = route[0][0] if more and route[0] else None
         for part, legs in enumerate(route):
             calls = iter(legs)
             for segment in model.bind(part, phase, kv, tokens).segments:
@@ -132,7 +177,7 @@ class Executor:
                 else:
                     yield from self._call(session, next(calls), segment, again, ledger, deadline)
 
-    def _route(self, model: PlacedModel, phase: str, kv: int, tokens: int) -> list[list[_Leg]]:
+    def _route(self, model: PlacedModel, phase: str, kv: int | tuple[int, ...], tokens: int) -> list[list[_Leg]]:
         """The calls of a phase, part by part: where each goes, and what the way there and back is charged to."""
         route: list[list[_Leg]] = []
         for part, (core, _) in enumerate(model.parts):
@@ -152,28 +197,23 @@ class Executor:
                         phase,
                         "fallback" if after_cpu else "handover" if part and not n else "dispatch",
                         "fallback" if before_cpu else "handover" if hands_over else "dispatch",
-                        self._preparation(call),
+                        max(self.host.spec.dispatch - self.host.spec.doorbell, 0),  # descriptors
+                        call.layout.caches * self.host.spec.dispatch_per_layer,  # addresses of a sequence's cache
                         around=tuple(self.queues[c] for c in model.anywhere),
                     )
                 )
                 if n:
-                    legs[n - 1].upcoming = legs[n].preparation
-                if hands_over:
-                    legs[n].upcoming = 0
+                    legs[n - 1].upcoming = legs[n]
+                legs[n].final = last and not hands_over
             route.append(legs)
         return route
 
-    def _preparation(self, call: CallProgram) -> Ps:
-        """Host work before the doorbell of ``call``: descriptors, and the cache addresses of every layer."""
-        spec = self.host.spec
-        return max(spec.dispatch - spec.doorbell, 0) + call.layout.caches * spec.dispatch_per_layer
-
     def _call(
-        self, session: Session, leg: _Leg, call: CallProgram, again: Ps, ledger: Ledger, deadline: Ps | None
+        self, session: Session, leg: _Leg, call: CallProgram, again: _Leg | None, ledger: Ledger, deadline: Ps | None
     ) -> Generator[simpy.Event, Any, None]:
         """Submit one call and wait for its interrupt; prepare the next one meanwhile, if submit is async.
 
-        ``again``: preparation of the step behind this one, 0 if there may be none.
+        ``again``: the first call of the step behind this one, None if there may be none.
         """
         env, host, options = self.env, self.host, self.options
         spec = host.spec
@@ -181,14 +221,17 @@ class Executor:
             yield from self.on_host(call.layout.tensors * spec.allocate_per_tensor, "host", ledger)
         begin = self.now()
         ahead, session.ahead = session.ahead, None
+        sequences = len(call.position[0])
         prepare = spec.doorbell
         if ahead is None:
-            prepare += leg.preparation
-        elif isinstance(ahead, simpy.Event):
-            if not ahead.processed:
+            prepare += leg.preparation + leg.each * sequences
+        else:
+            prepare += leg.each * max(sequences - session.prepared, 0)  # who has joined since
+            if not isinstance(ahead, simpy.Event):
+                if ahead > begin:
+                    yield env.timeout(ahead - begin)
+            elif not ahead.processed:
                 yield ahead
-        elif ahead > begin:
-            yield env.timeout(ahead - begin)
         done = host.work(prepare)
         queued, lost = (yield done) if done is not None else (0, 0)
         submitted = self.now()
@@ -196,15 +239,15 @@ class Executor:
             ledger.add("throttling", lost)
         ledger.add(leg.enters, submitted - begin - queued - lost)
         leaving = spec.interrupt + host.cache_ps(call.written("io"))
-        over, held, away = Later(env), False, int(leg.next is not leg.queue)
+        over, held, away = Later(env), False, sequences * int(leg.next is not leg.queue)
 
         def ended(result: CallResult) -> None:
             # The interrupt follows at once if a CPU core is free for it: one event for both.
             nonlocal held
             for q in leg.around or (leg.next,):
-                q.waits.change(host=1, elsewhere=-away)
+                q.waits.change(host=sequences, elsewhere=-away)
             if away:
-                leg.queue.waits.change(elsewhere=1)
+                leg.queue.waits.change(elsewhere=sequences)
             held = leaving > 0 and host.take()
             if held:
                 host.after(leaving, lambda _: over.happen(result))
@@ -212,12 +255,13 @@ class Executor:
                 over.succeed_in(0, result)
 
         for q in leg.around or (leg.queue,):
-            q.waits.change(host=-1)
+            q.waits.change(host=-sequences)
         queue = min(leg.around, key=_load) if leg.around else leg.queue
         queue.submit(call, session.stream, leg.phase, ended, session.terms, deadline)
-        upcoming = again if leg.upcoming is None else leg.upcoming
-        if upcoming and options.async_submit:
-            session.ahead = host.aside(upcoming)
+        upcoming = again if leg.final else leg.upcoming
+        if upcoming is not None and options.async_submit:
+            session.ahead = host.aside(upcoming.preparation + upcoming.each * sequences)
+            session.prepared = sequences
         result: CallResult = yield over
         queued += result.start - submitted + result.suspended
         ledger.add_call(result.causes)

@@ -24,16 +24,20 @@ class PlacedModel:
     context: int
     priority: int = 0
     max_call: Ps | None = None
+    batch: int = 1
+    """Sequences that a decode step serves at most."""
     anywhere: tuple[int, ...] = ()
     """Cores of which each call goes to the one with the shortest line; empty if its parts stay where they are."""
-    _bound: OrderedDict[tuple[int, str, int, int], Program] = field(default_factory=OrderedDict, repr=False)
+    _bound: OrderedDict[tuple[int, str, int | tuple[int, ...], int], Program] = field(
+        default_factory=OrderedDict, repr=False
+    )
 
     @property
     def cores(self) -> tuple[int, ...]:
         """Those that may run it."""
         return self.anywhere or tuple(core for core, _ in self.parts)
 
-    def bind(self, part: int, phase: str, kv: int, tokens: int) -> Program:
+    def bind(self, part: int, phase: str, kv: int | tuple[int, ...], tokens: int) -> Program:
         """A part at a position. Prefill chunks and frames come again and are kept; a decode step is bound each time."""
         if phase == "decode":
             return self.parts[part][1].bind(phase, kv=kv, tokens=tokens)

@@ -74,6 +74,10 @@ class ModelSpec(Section):
         None, description="Longest piece of its calls, others may go between two; uncut if absent"
     )
 
+    batch: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        1, description="Sequences that a decode step serves at most; it reads the weights once for all"
+    )
+
     @field_validator("split")
     @classmethod
     def _fits_cores(cls, split: Any, info: ValidationInfo) -> Any:

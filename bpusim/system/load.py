@@ -89,6 +89,12 @@ def place_models(scenario: Scenario, traces: Mapping[str, Trace]) -> tuple[dict[
                 )
             )
             continue
+        idle = [k for k in ("context", "sequences", "batch") if k in spec.model_fields_set]
+        if idle and "decode" not in trace.phases:
+            what = f"'{name}' decodes nothing: its trace has the phases {', '.join(trace.phases)}"
+            problems.append(Problem(what, scenario.where("models", name, idle[0]), f"leave out {', '.join(idle)}"))
+            continue
+        problems.extend(_batch_fits(scenario, name, trace))
         try:
             anywhere = spec.cores == ("any",)
             asked = range(len(names)) if anywhere else [names.index(c) for c in spec.cores]
@@ -104,12 +110,28 @@ def place_models(scenario: Scenario, traces: Mapping[str, Trace]) -> tuple[dict[
                 )
             )
             continue
-        placed.priority, placed.max_call = spec.priority, spec.max_call
+        placed.priority, placed.max_call, placed.batch = spec.priority, spec.max_call, spec.batch
         models[name] = placed
         warnings.extend(RunWarning("pinned-trace", t) for t in texts)
     if problems:
         raise ScenarioError(problems)
     return models, warnings
+
+
+def _batch_fits(scenario: Scenario, name: str, trace: Trace) -> list[Problem]:
+    """What is wrong with the batch of a model."""
+    batch, room = scenario.models[name].batch, sequences_of(scenario, name)
+    if batch == 1:
+        return []
+    place = scenario.where("models", name, "batch")
+    if batch > room:
+        what = f"a batch of {batch} sequences, and the cache of '{name}' has room for {room}"
+        return [Problem(what, place, f"give it sequences: {batch} or more, or lower batch")]
+    try:
+        trace.bind("decode", kv=(0,) * batch)
+    except TraceError as e:
+        return [Problem(p.what, place, p.do) for p in e.problems]
+    return []
 
 
 def memory_of(scenario: Scenario, models: Mapping[str, PlacedModel]) -> MemoryMap:

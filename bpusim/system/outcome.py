@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bpusim.metrics import (
+    BatchStats,
     ChatStats,
     CoreCounters,
     CoreStats,
@@ -104,14 +105,21 @@ def result_of(system: System) -> Result:
         scenario.about,
         heat,
         system.journal,
+        {
+            name: BatchStats(b.most, b.steps, b.sequences / b.steps if b.steps else 0.0)
+            for name, b in system.executor.batches.items()
+        },
     )
 
 
 def _chat(system: System, label: str, chat: ChatStream, elapsed: Ps, peak: int) -> ChatStats:
     phases = {}
     for phase in ("prefill", "decode"):
-        counters = system.recorder.labels.get(f"{label}/{phase}", CoreCounters())
-        phases[phase] = PhaseStats.of(counters, chat.record.phase_time(phase, elapsed), peak)
+        batch = system.executor.batches.get(chat.model.name) if phase == "decode" else None
+        who = label if batch is None else batch.name  # its steps are those of all that share it
+        counters = system.recorder.labels.get(f"{who}/{phase}", CoreCounters())
+        time = chat.record.phase_time(phase, elapsed) if batch is None else batch.busy()
+        phases[phase] = PhaseStats.of(counters, time, peak)
     return ChatStats.of(chat.record, elapsed, phases)
 
 

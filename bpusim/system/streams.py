@@ -173,9 +173,9 @@ def _read(path: Path, *, arrivals: bool) -> list[Ask]:
 
 def sequences_of(scenario: Scenario, model: str) -> int:
     """Sequences that the KV cache of ``model`` has room for."""
-    given = scenario.models[model].sequences
+    spec = scenario.models[model]
     chats = [s.users if isinstance(s, ChatSpec) else 1 for _, s in parts_of(scenario) if _chats_with(s, model)]
-    return given if given is not None else max(sum(chats), 1)
+    return spec.sequences if spec.sequences is not None else max(sum(chats), spec.batch)
 
 
 def _chats_with(spec: ChatSpec | FramesSpec | StageSpec, model: str) -> bool:

@@ -158,8 +158,13 @@ class Trace:
         if phase not in self._tables:
             from bpusim.trace.program import PhaseTable
 
-            self._tables[phase] = PhaseTable.build(self.phase(phase))
+            self._tables[phase] = PhaseTable.build(self.phase(phase), self._capacity())
         return self._tables[phase]
+
+    def _capacity(self) -> int | None:
+        """Bytes of activations that its core keeps on chip, if it says so."""
+        size = self.header.target.get("activations")
+        return int(str(size).partition(" ")[0]) if size is not None else None
 
     def bind(self, phase: str, *, kv: int | tuple[int, ...] = 0, tokens: int = 1) -> Program:
         """The phase at one position: ``kv`` cache entries before the step and ``tokens`` real tokens.

@@ -7,6 +7,7 @@ it wrote. A *call* is a run of BPU ops between two CPU ops: the unit that the ru
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import mul
@@ -320,13 +321,13 @@ class PhaseTable:
     basis: Basis
     largest: tuple[int, ...]
     """Per term of the basis, the sum over all ops of an op's largest coefficient: nothing bound exceeds it."""
-    scratch: Ints
-    """Activations on chip while each op runs: ops x basis."""
+    most: int
+    """Sequences whose activations fit on chip together."""
     segments: tuple[CallLayout | _CpuOp, ...]
 
     @classmethod
-    def build(cls, phase: Phase) -> PhaseTable:
-        """Unroll ``phase`` and lay out its calls."""
+    def build(cls, phase: Phase, capacity: int | None = None) -> PhaseTable:
+        """Unroll ``phase`` and lay out its calls. ``capacity``: bytes of activations that fit on chip."""
         ops: list[Op] = []
         ends: list[bool] = []
         for item in phase.items:
@@ -345,14 +346,19 @@ class PhaseTable:
                     _put(coefs, _NF + side + BUFFER_KINDS.index(buffer_kind(buffer)), j, c)
         largest = tuple(sum(map(int, column)) for column in coefs.max(axis=0).T)
         basis = evaluator(phase.basis)
-        return cls(phase.name, basis, largest, scratch, tuple(_segments(ops, np.array(ends, dtype=bool), coefs, basis)))
-
-    def live(self, sequences: int) -> int:
-        """The most bytes of activations on chip at a time, in a step for so many sequences."""
-        return int((self.scratch @ np.array(self.basis((0,) * sequences, 1))).max(initial=0))
+        return cls(
+            phase.name,
+            basis,
+            largest,
+            _most(scratch, basis, capacity),
+            tuple(_segments(ops, np.array(ends, dtype=bool), coefs, basis)),
+        )
 
     def bind(self, kvs: tuple[int, ...], tokens: int) -> Program:
         """The phase at one position, for one sequence or several. Raises :class:`TraceError`."""
+        if len(kvs) > self.most:
+            what = f"phase '{self.name}': the activations of {len(kvs)} sequences do not fit on chip together"
+            raise TraceError(what, do=f"take {self.most} at a time" if self.most else "take a core that holds one")
         try:
             at = self.basis(kvs, tokens)
         except ValueError as e:
@@ -384,6 +390,18 @@ class _CpuOp:
             elements["mac"] = bound[3]
         moved = {key: n for key, n in zip(MOVES, bound[_NF:], strict=True) if n}
         return CpuWork(self.op.id, self.op.type, elements, moved, self.op.tensors)
+
+
+def _most(scratch: Ints, basis: Basis, capacity: int | None) -> int:
+    """Sequences that fit into ``capacity``; one was placed by the compiler."""
+    try:
+        one, two = (scratch @ np.array(basis((0,) * n, 1)) for n in (1, 2))
+    except ValueError:  # costs of one sequence; who binds more is told
+        return sys.maxsize
+    each = two - one
+    if capacity is None or not each.any():
+        return sys.maxsize
+    return int(((capacity - one[each > 0]) // each[each > 0]).min()) + 1
 
 
 def _put(coefs: Ints, row: int, op: int, values_: Coefs) -> None:

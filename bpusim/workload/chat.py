@@ -170,7 +170,8 @@ class ChatStream:
         begun = now()
         for done in range(0, prompt, chunk):
             tokens = min(chunk, prompt - done)
-            more = done + tokens < prompt or ask.output > 1
+            # The step behind the last chunk is its batch's, and not prepared by this thread.
+            more = done + tokens < prompt or (ask.output > 1 and self.model.batch == 1)
             yield from executor.step(
                 user.session, self.model, "prefill", kv + done, tokens, ledger, more=more, deadline=due
             )
@@ -188,12 +189,13 @@ class ChatStream:
             record.open[index] = ("decode", begin)
             ledger = Ledger()
             if self.pace and begin < begun + self.pace:
+                executor.pause(user.session, self.model)
                 yield executor.env.timeout(begun + self.pace - begin)
                 ledger.add("pacing", now() - begin)
             begun = now()
             due = begin + tpot if tpot is not None else None
             more = n + 2 < ask.output  # nobody can prepare for a request that has not come
-            yield from executor.step(user.session, self.model, "decode", kv + n, 1, ledger, more=more, deadline=due)
+            yield from executor.decode(user.session, self.model, kv + n, ledger, more=more, deadline=due)
             yield from self._sample(executor, ledger)
             gap = now() - begin
             ledger.close(gap)

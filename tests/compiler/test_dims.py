@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bpusim.compiler.dims import KV, ONE, TOKENS, Expr, as_expr, product
-from bpusim.trace.basis import term_value
+from bpusim.trace.basis import evaluator
 
 NUMBERS = st.integers(-50, 50)
 LINEAR = st.builds(lambda a, b, c: as_expr(a) + TOKENS * b + KV * c, NUMBERS, NUMBERS, NUMBERS)
@@ -16,7 +16,7 @@ IN_TOKENS = st.builds(lambda a, b: as_expr(a) + TOKENS * b, NUMBERS, NUMBERS)
 
 def _value(e: Expr, tokens: int, kv: int) -> int:
     """The number an expression stands for at a position."""
-    return sum(c * term_value(t, kv=kv, tokens=tokens) for t, c in e.terms.items())
+    return sum(c * v for c, v in zip(e.terms.values(), evaluator(list(e.terms))((kv,), tokens), strict=True))
 
 
 @given(LINEAR, LINEAR, st.integers(1, 300), st.integers(0, 5000))

@@ -88,7 +88,7 @@ def test_another_position_is_another_program() -> None:
 
 def test_a_decode_step_is_bound_each_time() -> None:
     model = place("m", layers(), [0], None, 64)[0]
-    assert model.bind(0, "decode", 5, 1).kv == 5
+    assert model.bind(0, "decode", 5, 1).kvs == (5,)
     assert model.bind(0, "decode", 5, 1) is not model.bind(0, "decode", 5, 1)
 
 

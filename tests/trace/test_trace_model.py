@@ -216,9 +216,9 @@ def test_a_batch_multiplies_only_what_depends_on_it() -> None:
     op = Op("a", "A", "mac", cycles=(7, 3), read={"kv": (0, 0, 2), "w:t": (50,)})
     phase = Phase("decode", 1, ("1", "batch", "batch*kv"), (op,))
     trace = Trace(Header("m", {}), (Tensor("t", 50),), {"decode": phase})
-    program = trace.bind("decode", kv=10, batch=4)
+    program = trace.bind("decode", kv=(10, 20, 30, 40))
     assert [c.cycles for c in program.calls] == [7 + 3 * 4]
-    assert program.traffic() == {("kv", False): 2 * 4 * 10, ("weights", False): 50}
+    assert program.traffic() == {("kv", False): 2 * (10 + 20 + 30 + 40), ("weights", False): 50}
 
 
 @pytest.mark.parametrize(
