@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 from bpusim.metrics.causes import Ledger, shares_ms
 from bpusim.metrics.recorder import CoreCounters
@@ -16,11 +16,30 @@ from bpusim.units import PS_PER_S, Ps
 __all__ = ["ChatStats", "EndStats", "FrameStats", "PhaseStats", "PipelineStats"]
 
 
+class Stats:
+    """Figures by name, each with its unit at the end of the name."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = ""
+    """What stands before them in a summary, if anything."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        own = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]  # all are
+        return {"kind": self.kind, **own} if self.kind else own
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items()}
+    return value.to_dict() if isinstance(value, Stats) else value
+
+
 @dataclass(frozen=True, slots=True)
-class PhaseStats:
+class PhaseStats(Stats):
     """How the array was used over the wall time of a stream's phase: fractions of that time, and of the peak."""
 
-    seconds: float
+    seconds_s: float
     mac_busy_fraction: float
     mac_issued_fraction: float
     mac_utilization: float
@@ -33,49 +52,52 @@ class PhaseStats:
             return cls(0.0, 0.0, 0.0, 0.0)
         return cls(duration / PS_PER_S, counters.mac_busy / duration, counters.issued / peak, counters.macs / peak)
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "seconds_s": self.seconds,
-            "mac_busy_fraction": self.mac_busy_fraction,
-            "mac_issued_fraction": self.mac_issued_fraction,
-            "mac_utilization": self.mac_utilization,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class ChatStats(Limited):
-    """A chat stream. Means are over all first tokens and over all later tokens; None where there are none."""
+class ChatStats(Stats, Limited):
+    """A chat stream. ``ttft`` and ``e2e`` are of requests, ``itl`` of the gaps between tokens. ``tpot`` is a request's
+    mean gap; its own mean is over all gaps. None where there are none."""
 
+    kind: ClassVar[str] = "chat"
     tokens: int
     requests: int
+    arrived: int
+    rejected: int
+    restarts: int
+    """Conversations that outgrew the context."""
+    under_way_mean: float
+    """Requests in the system, over time."""
+    under_way_most: int
+    under_way_at_end: int
+    good: int
+    goodput_per_s: float
+    weight: float
+    slo_ttft_ms: float | None
+    slo_tpot_ms: float | None
+    e2e_mean_ms: float | None
+    e2e_p50_ms: float | None
+    e2e_p90_ms: float | None
+    e2e_p95_ms: float | None
+    e2e_p99_ms: float | None
     ttft_mean_ms: float | None
+    ttft_p50_ms: float | None
+    ttft_p90_ms: float | None
+    ttft_p95_ms: float | None
     ttft_p99_ms: float | None
     tpot_mean_ms: float | None
+    tpot_p50_ms: float | None
+    tpot_p90_ms: float | None
+    tpot_p95_ms: float | None
+    tpot_p99_ms: float | None
     itl_p50_ms: float | None
+    itl_p90_ms: float | None
+    itl_p95_ms: float | None
     itl_p99_ms: float | None
     decode_tokens_per_s: float
     tokens_per_s: float
     breakdown_ms: Mapping[str, float]
     ttft_breakdown_ms: Mapping[str, float]
     phases: Mapping[str, PhaseStats]
-    ttft_p50_ms: float | None = None
-    e2e_mean_ms: float | None = None
-    e2e_p50_ms: float | None = None
-    e2e_p99_ms: float | None = None
-    arrived: int = 0
-    rejected: int = 0
-    restarts: int = 0
-    """Conversations that outgrew the context."""
-    under_way_mean: float = 0.0
-    """Requests in the system, over time."""
-    under_way_most: int = 0
-    under_way_at_end: int = 0
-    good: int = 0
-    goodput_per_s: float = 0.0
-    weight: float = 1.0
-    slo_ttft_ms: float | None = None
-    slo_tpot_ms: float | None = None
 
     @classmethod
     def of(cls, r: ChatRecord, elapsed: Ps, phases: Mapping[str, PhaseStats]) -> ChatStats:
@@ -86,20 +108,6 @@ class ChatStats(Limited):
         return cls(
             tokens=r.tokens,
             requests=r.requests,
-            ttft_mean_ms=ttft if first_tokens else None,
-            ttft_p99_ms=r.ttfts.percentile_ms(99),
-            tpot_mean_ms=tpot if r.decode_tokens else None,
-            itl_p50_ms=r.gaps.percentile_ms(50),
-            itl_p99_ms=r.gaps.percentile_ms(99),
-            decode_tokens_per_s=1000 / tpot if tpot else 0.0,
-            tokens_per_s=rate_per_s(r.tokens, elapsed),
-            breakdown_ms=tpot_shares,
-            ttft_breakdown_ms=ttft_shares,
-            phases=phases,
-            ttft_p50_ms=r.ttfts.percentile_ms(50),
-            e2e_mean_ms=r.whole.total / len(r.whole) / 1e9 if len(r.whole) else None,
-            e2e_p50_ms=r.whole.percentile_ms(50),
-            e2e_p99_ms=r.whole.percentile_ms(99),
             arrived=r.arrived,
             rejected=r.rejected,
             restarts=r.restarts,
@@ -111,65 +119,47 @@ class ChatStats(Limited):
             weight=r.weight,
             slo_ttft_ms=_ms(r.slo[0]),
             slo_tpot_ms=_ms(r.slo[1]),
+            e2e_mean_ms=r.whole.total / len(r.whole) / 1e9 if len(r.whole) else None,
+            ttft_mean_ms=ttft if first_tokens else None,
+            tpot_mean_ms=tpot if r.decode_tokens else None,
+            decode_tokens_per_s=1000 / tpot if tpot else 0.0,
+            tokens_per_s=rate_per_s(r.tokens, elapsed),
+            breakdown_ms=tpot_shares,
+            ttft_breakdown_ms=ttft_shares,
+            phases=phases,
+            **_percentiles("e2e_", r.whole),
+            **_percentiles("ttft_", r.ttfts),
+            **_percentiles("tpot_", r.tpots),
+            **_percentiles("itl_", r.gaps),
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "kind": "chat",
-            "tokens": self.tokens,
-            "requests": self.requests,
-            "arrived": self.arrived,
-            "rejected": self.rejected,
-            "restarts": self.restarts,
-            "under_way_mean": self.under_way_mean,
-            "under_way_most": self.under_way_most,
-            "under_way_at_end": self.under_way_at_end,
-            "good": self.good,
-            "goodput_per_s": self.goodput_per_s,
-            "weight": self.weight,
-            "slo_ttft_ms": self.slo_ttft_ms,
-            "slo_tpot_ms": self.slo_tpot_ms,
-            "e2e_mean_ms": self.e2e_mean_ms,
-            "e2e_p50_ms": self.e2e_p50_ms,
-            "e2e_p99_ms": self.e2e_p99_ms,
-            "ttft_mean_ms": self.ttft_mean_ms,
-            "ttft_p50_ms": self.ttft_p50_ms,
-            "ttft_p99_ms": self.ttft_p99_ms,
-            "tpot_mean_ms": self.tpot_mean_ms,
-            "itl_p50_ms": self.itl_p50_ms,
-            "itl_p99_ms": self.itl_p99_ms,
-            "decode_tokens_per_s": self.decode_tokens_per_s,
-            "tokens_per_s": self.tokens_per_s,
-            "breakdown_ms": dict(self.breakdown_ms),
-            "ttft_breakdown_ms": dict(self.ttft_breakdown_ms),
-            "phases": {k: v.to_dict() for k, v in self.phases.items()},
-        }
 
 
 @dataclass(frozen=True, slots=True)
-class FrameStats(Limited):
+class FrameStats(Stats, Limited):
     """A camera stream. ``fps`` counts frames that came through, over wall time."""
 
+    kind: ClassVar[str] = "frames"
     captured: int
     frames: int
     dropped: int
     latency_mean_ms: float | None
     latency_p50_ms: float | None
+    latency_p90_ms: float | None
+    latency_p95_ms: float | None
     latency_p99_ms: float | None
     fps: float
     breakdown_ms: Mapping[str, float]
-    late: int = 0
+    late: int
     """Frames that took longer than their deadline."""
-    lost: int = 0
+    lost: int
     """Frames that a blocked camera could not take."""
-    line_mean: float = 0.0
+    line_mean: float
     """Frames that wait for the model, over time."""
-    line_most: int = 0
-    under_way_mean: float = 0.0
+    line_most: int
+    under_way_mean: float
     """Frames in the system, over time."""
-    under_way_at_end: int = 0
-    deadline_ms: float | None = None
+    under_way_at_end: int
+    deadline_ms: float | None
 
     @classmethod
     def of(cls, r: FrameRecord, elapsed: Ps) -> FrameStats:
@@ -180,8 +170,6 @@ class FrameStats(Limited):
             frames=len(r.latencies),
             dropped=r.dropped,
             latency_mean_ms=mean if r.latencies else None,
-            latency_p50_ms=r.latencies.percentile_ms(50),
-            latency_p99_ms=r.latencies.percentile_ms(99),
             fps=rate_per_s(len(r.latencies), elapsed),
             breakdown_ms=shares,
             late=r.late,
@@ -191,36 +179,18 @@ class FrameStats(Limited):
             under_way_mean=r.present.mean(elapsed),
             under_way_at_end=r.present.now,
             deadline_ms=_ms(r.deadline),
+            **_percentiles("latency_", r.latencies),
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "kind": "frames",
-            "captured": self.captured,
-            "frames": self.frames,
-            "dropped": self.dropped,
-            "lost": self.lost,
-            "deadline_ms": self.deadline_ms,
-            "late": self.late,
-            "line_mean": self.line_mean,
-            "line_most": self.line_most,
-            "under_way_mean": self.under_way_mean,
-            "under_way_at_end": self.under_way_at_end,
-            "latency_mean_ms": self.latency_mean_ms,
-            "latency_p50_ms": self.latency_p50_ms,
-            "latency_p99_ms": self.latency_p99_ms,
-            "fps": self.fps,
-            "breakdown_ms": dict(self.breakdown_ms),
-        }
 
 
 @dataclass(frozen=True, slots=True)
-class EndStats:
+class EndStats(Stats):
     """Time from a pipeline's trigger to the end of one of its stages, and its causes along the critical path."""
 
     mean_ms: float | None
     p50_ms: float | None
+    p90_ms: float | None
+    p95_ms: float | None
     p99_ms: float | None
     deadline_ms: float | None
     late: int
@@ -232,30 +202,19 @@ class EndStats:
         times, ledger = r.ends.get(stage, Samples()), r.ledgers.get(stage, Ledger())
         mean, shares = shares_ms(ledger.spent, len(times))
         return cls(
-            mean if len(times) else None,
-            times.percentile_ms(50),
-            times.percentile_ms(99),
-            _ms(r.limits.get(stage)),
-            r.late.get(stage, 0),
-            shares,
+            mean_ms=mean if len(times) else None,
+            deadline_ms=_ms(r.limits.get(stage)),
+            late=r.late.get(stage, 0),
+            breakdown_ms=shares,
+            **_percentiles("", times),
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "mean_ms": self.mean_ms,
-            "p50_ms": self.p50_ms,
-            "p99_ms": self.p99_ms,
-            "deadline_ms": self.deadline_ms,
-            "late": self.late,
-            "breakdown_ms": dict(self.breakdown_ms),
-        }
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineStats(Limited):
+class PipelineStats(Stats, Limited):
     """A pipeline: ``ends`` by the stage to which time is measured, mean time of each stage itself, chat stages."""
 
+    kind: ClassVar[str] = "pipeline"
     triggered: int
     dropped: int
     runs: int
@@ -279,20 +238,6 @@ class PipelineStats(Limited):
             r.present.most,
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "kind": "pipeline",
-            "triggered": self.triggered,
-            "dropped": self.dropped,
-            "runs": self.runs,
-            "under_way_mean": self.under_way_mean,
-            "under_way_most": self.under_way_most,
-            "ends": {stage: e.to_dict() for stage, e in self.ends.items()},
-            "stages_ms": dict(self.stages_ms),
-            "chats": {stage: c.to_dict() for stage, c in self.chats.items()},
-        }
-
     def assert_slo(self, **limits: object) -> None:
         """As of other streams, with the figures of its ends by ``STAGE_FIGURE``: ``assert_slo(talk_p99="1 s")``."""
         flat = {k: v for k, v in self.to_dict().items() if not isinstance(v, dict)}
@@ -300,6 +245,10 @@ class PipelineStats(Limited):
             f"{stage}_{k}": v for stage, e in self.ends.items() for k, v in e.to_dict().items() if k != "breakdown_ms"
         }
         fail(flat, limits)
+
+
+def _percentiles(name: str, samples: Samples) -> dict[str, Any]:
+    return {f"{name}p{q}_ms": samples.percentile_ms(q) for q in (50, 90, 95, 99)}
 
 
 def _ms(duration: Ps | None) -> float | None:

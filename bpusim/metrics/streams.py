@@ -71,6 +71,8 @@ class ChatRecord:
     tokens: int = 0
     ttfts: Samples = field(default_factory=Samples)
     gaps: Samples = field(default_factory=Samples)
+    tpots: Samples = field(default_factory=Samples)
+    """Mean gap of each finished request with two tokens or more."""
     whole: Samples = field(default_factory=Samples)
     """From arrival to the last token."""
     decode: Ledger = field(default_factory=Ledger)
@@ -97,6 +99,8 @@ class ChatRecord:
         self.requests += 1
         self.present.change(end, -1)
         self.whole.append(end - arrived)
+        if tokens > 1:
+            self.tpots.append((end - first) // (tokens - 1))
         ttft, tpot = self.slo
         in_time = ttft is None or first - arrived <= ttft
         self.good += in_time and (tpot is None or end - first <= tpot * max(tokens - 1, 0))

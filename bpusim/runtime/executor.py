@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -62,9 +62,8 @@ class _Leg:
     """It is the last of the step."""
     around: tuple[CoreQueue, ...] = ()
     """Queues of which the shortest takes it, and the next one too."""
-
-
-_load = attrgetter("load")
+    shortest: Callable[[CoreQueue], int] = attrgetter("load")
+    """How long a queue is."""
 
 
 class Executor:
@@ -200,6 +199,7 @@ class Executor:
                         max(self.host.spec.dispatch - self.host.spec.doorbell, 0),  # descriptors
                         call.layout.caches * self.host.spec.dispatch_per_layer,  # addresses of a sequence's cache
                         around=tuple(self.queues[c] for c in model.anywhere),
+                        shortest=attrgetter("backlog" if model.balance == "bandwidth" else "load"),
                     )
                 )
                 if n:
@@ -256,7 +256,7 @@ class Executor:
 
         for q in leg.around or (leg.queue,):
             q.waits.change(host=-sequences)
-        queue = min(leg.around, key=_load) if leg.around else leg.queue
+        queue = min(leg.around, key=leg.shortest) if leg.around else leg.queue
         queue.submit(call, session.stream, leg.phase, ended, session.terms, deadline)
         upcoming = again if leg.final else leg.upcoming
         if upcoming is not None and options.async_submit:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from bpusim.trace import Program, Trace
 from bpusim.units import Ps
 
-__all__ = ["PlacedModel", "place"]
+__all__ = ["Balance", "PlacedModel", "place"]
+
+Balance = Literal["load", "bandwidth"]
 
 _KEPT = 64
 
@@ -28,6 +31,8 @@ class PlacedModel:
     """Sequences that a decode step serves at most."""
     anywhere: tuple[int, ...] = ()
     """Cores of which each call goes to the one with the shortest line; empty if its parts stay where they are."""
+    balance: Balance = "load"
+    """What makes a line long: the calls in it, or the bytes that they have to move."""
     _bound: OrderedDict[tuple[int, str, int | tuple[int, ...], int], Program] = field(
         default_factory=OrderedDict, repr=False
     )

@@ -101,6 +101,12 @@ class CoreQueue:
         """Calls in line, and the one on the core."""
         return len(self._waiting) + (self._running is not None)
 
+    @property
+    def backlog(self) -> int:
+        """Bytes that the calls in line have yet to move, and the one on the core when it began."""
+        running = self._running.program.bytes if self._running is not None else 0
+        return running + sum(entry.program.bytes for entry in self._waiting)
+
     def _write(self, entry: _Entry, what: str) -> None:
         if self._journal is not None:
             now: Ps = self.env.now  # type: ignore[assignment]

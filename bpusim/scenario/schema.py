@@ -78,6 +78,17 @@ class ModelSpec(Section):
         1, description="Sequences that a decode step serves at most; it reads the weights once for all"
     )
 
+    balance: Literal["load", "bandwidth"] = Field(
+        "load", description="With cores: any, what makes a line long: calls in it, or bytes they have to move"
+    )
+
+    @field_validator("balance")
+    @classmethod
+    def _chooses(cls, balance: str, info: ValidationInfo) -> str:
+        if info.data.get("cores", ("any",)) != ("any",):
+            raise ValueError("balance chooses among cores: any; leave it out")
+        return balance
+
     @field_validator("split")
     @classmethod
     def _fits_cores(cls, split: Any, info: ValidationInfo) -> Any:

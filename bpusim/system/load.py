@@ -110,7 +110,8 @@ def place_models(scenario: Scenario, traces: Mapping[str, Trace]) -> tuple[dict[
                 )
             )
             continue
-        placed.priority, placed.max_call, placed.batch = spec.priority, spec.max_call, spec.batch
+        placed.priority, placed.max_call = spec.priority, spec.max_call
+        placed.batch, placed.balance = spec.batch, spec.balance
         models[name] = placed
         warnings.extend(RunWarning("pinned-trace", t) for t in texts)
     if problems:

@@ -40,7 +40,8 @@ def check(path: Path, result: Result, rel: float | Mapping[str, float], *, updat
     golden = dict(golden)
     allowed = _tolerances(rel, golden)
     wrong = [k for k in golden if k not in now or not _close(golden[k], now[k], allowed[k])]
-    if not wrong:
+    added = sorted(_streams(now) - _streams(golden))
+    if not wrong and not added:
         return ""
     rows = [("figure", "golden", "now", "change", "allowed")]
     for k in sorted(wrong, key=lambda k: -abs(_change(golden[k], now.get(k)))):
@@ -56,9 +57,19 @@ def check(path: Path, result: Result, rel: float | Mapping[str, float], *, updat
     head = f"{result.scenario}: {len(wrong)} of {len(golden)} figures differ from {path}"
     moved = _moved(golden, now)
     more = [f"streams that moved most: {moved}"] if moved else []
+    more += [f"streams that the file does not know: {', '.join(added)}"] if added else []
     return "\n".join(
-        [head, *lines, *more, "if this is as it should be: pytest --bpusim-update, and look at the file's diff"]
+        [
+            head,
+            *(lines if wrong else ()),
+            *more,
+            "if this is as it should be: pytest --bpusim-update, and look at the file's diff",
+        ]
     )
+
+
+def _streams(figures: Mapping[str, Any]) -> set[str]:
+    return {key.split(".")[1] for key in figures if key.startswith("streams.")}
 
 
 def _tolerances(rel: float | Mapping[str, float], golden: Mapping[str, Any]) -> dict[str, float]:

@@ -144,7 +144,7 @@ class CallProgram:
         self.sums: list[int] = layout.sums.dot(at).tolist()
         """Fields over all ops."""
         written = sum(self.sums[_WRITES])
-        self.bytes = written + sum(self.sums[_READS])
+        self.bytes: int = written + sum(self.sums[_READS])
         """All that it moves."""
         self.mix = round(written / self.bytes, 2) if written else 0.0
         """Part of that which is written."""

@@ -305,3 +305,19 @@ def test_every_interval_of_every_step_has_one_cause(
     assert len(done) == 2 * users
     # Every byte that left the channel was told to the observer.
     assert b.channel.moved() == {m: sum(t.values()) for m, t in b.recorder.moved_bytes.items() if t}
+
+
+@pytest.mark.parametrize(("balance", "goes_to"), [("load", "bpu0"), ("bandwidth", "bpu1")])
+def test_the_shortest_line_is_by_calls_or_by_bytes(bench: Make, balance: str, goes_to: str) -> None:
+    b = bench()
+    (large,) = b.trace(b.op("a", 1000, read={"kv": (5000,)})).bind("frame").calls
+    (small,) = b.trace(b.op("a", 1000, read={"kv": (100,)})).bind("frame").calls
+    b.queues[0].submit(large, "x", "frame", lambda _: None)
+    for _ in range(2):
+        b.queues[1].submit(small, "y", "frame", lambda _: None)
+    model = b.model(b.trace(b.op("mine", 10)))
+    model.anywhere, model.balance = (0, 1), balance
+    b.steps(model, session=Session("mine"))
+    assert [core for core in ("bpu0", "bpu1") if b.recorder.cores[core].calls == (2 if core == "bpu0" else 3)] == [
+        goes_to
+    ]

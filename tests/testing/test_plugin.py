@@ -147,6 +147,17 @@ def test_what_has_changed_is_a_table_and_names_the_streams(short: Result, tmp_pa
     assert text.splitlines()[-1].startswith("if this is as it should be: pytest --bpusim-update")
 
 
+def test_a_stream_that_is_new_is_told(short: Result, tmp_path: Path) -> None:
+    path = tmp_path / "short.json"
+    check(path, short, 0.01, update=True)
+    data = json.loads(path.read_text())
+    data["figures"] = {k: v for k, v in data["figures"].items() if not k.startswith("streams.")}
+    path.write_text(json.dumps(data))
+    text = check(path, short, 0.01, update=False)
+    assert "streams that the file does not know: alice" in text
+    assert "0 of" in text.splitlines()[0]
+
+
 def test_a_change_within_what_is_allowed_is_none(short: Result, tmp_path: Path) -> None:
     path = tmp_path / "short.json"
     check(path, short, 0.01, update=True)
