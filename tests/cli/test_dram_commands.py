@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from bpusim.cli import main
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SINGLE = str(ROOT / "scenarios" / "single_1_5b.yaml")
 SHORT = ("--set", "streams.alice.requests=1", "--set", "streams.alice.prompt=8", "--set", "streams.alice.output=2")
 BANK = ("--set", "engine.dram=bank", "--set", "run.until=3 ms")
