@@ -8,6 +8,7 @@ from typing import Any
 
 from bpusim.metrics.heat import HeatStats
 from bpusim.metrics.recorder import CoreCounters
+from bpusim.metrics.splits import SplitPlan
 from bpusim.metrics.stats import ChatStats, FrameStats, PhaseStats, PipelineStats
 from bpusim.metrics.streams import RequestRow, rate_per_s
 from bpusim.ports import BufferKind
@@ -165,6 +166,8 @@ class Result:
     journal: Sequence[Any] | None = field(default=None, repr=False)
     """What happened to each call (:class:`bpusim.runtime.Event`: at, core, call, what), in order of time; None unless
     the run was told to keep it (``simulate(..., journal=True)``)."""
+    splits: Mapping[str, SplitPlan] = field(default_factory=dict)
+    """Plans of tensor splits, by model."""
 
     @property
     def chats(self) -> dict[str, ChatStats]:
@@ -219,6 +222,7 @@ class Result:
             "cores": {k: v.to_dict() for k, v in self.cores.items()},
             "dram": self.dram.to_dict(),
             **({"heat": self.heat.to_dict()} if self.heat is not None else {}),
+            **({"tensor_splits": {k: v.to_dict() for k, v in self.splits.items()}} if self.splits else {}),
             "memory": {"resident_bytes": self.resident_bytes, "usable_bytes": self.usable_bytes},
             "warnings": [{"code": w.code, "text": w.text} for w in self.warnings],
         }

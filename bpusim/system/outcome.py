@@ -20,6 +20,7 @@ from bpusim.runtime import HIGH, CoreWaits
 from bpusim.scenario import ChatSpec, FramesSpec, Scenario
 from bpusim.system.channels import known_error, table_of
 from bpusim.system.heating import heat_stats, heat_warnings
+from bpusim.system.splits import split_plans
 from bpusim.units import PS_PER_S, Ps, format_quantity
 from bpusim.workload import ChatStream, FrameStream, PipelineStream
 
@@ -104,6 +105,7 @@ def result_of(system: System) -> Result:
         scenario.about,
         heat,
         system.journal,
+        split_plans(system),
     )
 
 
@@ -123,10 +125,12 @@ def _waits(waits: CoreWaits) -> dict[str, Ps]:
 def _load_log(system: System, core: int) -> list[str]:
     out = []
     for m in system.models.values():
-        parts = [(c, m.trace) for c in m.anywhere] or m.parts
+        shared = m.anywhere or (m.team.cores if m.team is not None else ())
+        parts = [(c, m.trace) for c in shared] or m.parts
         for k, (at, trace) in enumerate(parts):
             if at == core:
                 part = f" part {k + 1} of {len(parts)}" if len(m.parts) > 1 else " (any core)" if m.anywhere else ""
+                part = f" share {k + 1} of {len(parts)}" if m.team is not None else part
                 size = format_quantity(trace.resident_bytes, "size")
                 out.append(f"load success: {m.name}{part}: {trace.header.model}, {size}")
     return out

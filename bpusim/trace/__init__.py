@@ -4,6 +4,7 @@ from bpusim.trace.files import dump_trace, load_trace, save_trace
 from bpusim.trace.model import Header, Op, Phase, Repeat, Tensor, Trace
 from bpusim.trace.part import CallPart, moved_until, part_of
 from bpusim.trace.program import CallItems, CallLayout, CallProgram, CpuWork, ItemRange, Program, Tiling
+from bpusim.trace.tensor_split import TeamCall, TensorSplit
 
 __all__ = [
     "CallItems",
@@ -17,7 +18,9 @@ __all__ = [
     "Phase",
     "Program",
     "Repeat",
+    "TeamCall",
     "Tensor",
+    "TensorSplit",
     "Tiling",
     "Trace",
     "dump_trace",
