@@ -320,9 +320,9 @@ def test_so_it_has_over_several_cores(n: int, live: int) -> None:
 
 
 def test_cores_gain_nearly_their_number_on_a_stack_of_convolutions() -> None:
-    """BH-25: 1.00, 1.90, 2.80 there. Here the fixed part alone would leave 1.92 and 2.77. Barriers that cost nothing else
-    drain the DMA, so that each layer waits for the first of its weights: 1.87 and 2.67. So that board has no room for a
-    barrier of 20 us (1.74, 2.41), nor for channels that pass through the memory: 0.8 MB of them leave 1.56 and 1.93."""
+    """BH-25: 1.00, 1.90, 2.80 there. Here the fixed part alone would leave 1.92 and 2.77. Barriers that cost nothing
+    drain the DMA, so that each layer waits for the first of its weights: 1.87 and 2.67. So that board has no room for
+    barriers of 20 us (1.74, 2.41), nor for channels that pass through memory: 0.8 MB of them leave 1.56 and 1.93."""
     one = _stack(24, 1)
     free, paid, moved = ([one / _stack(24, n, *how) for n in (2, 3)] for how in ((), (0, "20 us"), (802_816,)))
     ideal = [one / (one - 24 * 0.4575 * (1 - 1 / n)) for n in (2, 3)]

@@ -12,7 +12,7 @@ from bpusim.metrics import RunWarning
 from bpusim.runtime import MemoryMap, Need, PlacedModel, lay_out, place, place_team
 from bpusim.scenario import ChatSpec, FramesSpec, Scenario
 from bpusim.system.streams import Lengths, Where, parts_of, sequences_of
-from bpusim.trace import Trace, load_trace
+from bpusim.trace import Trace, base_type, load_trace
 
 __all__ = ["check_streams", "load_traces", "memory_of", "name_warnings", "place_models"]
 
@@ -125,7 +125,8 @@ def _team(scenario: Scenario, name: str, trace: Trace, cores: Sequence[int], con
     spec, core = scenario.models[name], scenario.machine.cores
     unsplit: Set[str]
     if spec.unsplit is not None:
-        known = sorted({op.type for phase in trace.phases.values() for op in phase.ops()})
+        ops = [op for phase in trace.phases.values() for op in phase.ops()]
+        known = sorted({op.type for op in ops} | {base_type(op) for op in ops})
         wrong = [n for n, t in enumerate(spec.unsplit) if t not in known]
         problems = [
             Problem(

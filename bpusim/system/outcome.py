@@ -178,6 +178,11 @@ def policy_warnings(scenario: Scenario, *, named: bool) -> list[RunWarning]:
             mine = scenario.models[name]
             others = {n: m for n, m in scenario.models.items() if n != name}
             beside = {n: m for n, m in others.items() if set(m.cores) & {*mine.cores, "any"}}
+            spread = [n for n, m in beside.items() if mine.split == m.split == "tensor"]
+            if spread:
+                text = f"priority {mine.priority} of {name} does not interrupt {', '.join(spread)}: tensor splits that "
+                out.append(RunWarning("nothing-to-interrupt", f"{text}share a core take turns, call by call"))
+                beside = {n: m for n, m in beside.items() if n not in spread}
             if beside and all(m.max_call is None for m in beside.values()):
                 text = f"priority {mine.priority} of {name} can interrupt nothing: {', '.join(beside)} on its core "
                 out.append(

@@ -29,7 +29,7 @@ from bpusim.trace.program import CallLayout, CallProgram, Program, lay_out_call
 if TYPE_CHECKING:
     from bpusim.arrays import Bools
 
-__all__ = ["Group", "TeamCall", "TensorSplit", "grouped"]
+__all__ = ["Group", "TeamCall", "TensorSplit", "base_type", "grouped"]
 
 EXCHANGE = "spill:exchange"
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "DeformConv"})
@@ -76,7 +76,8 @@ class TeamCall(CallProgram):
 
 
 class TensorSplit:
-    """A trace spread over ``n`` cores. ``unsplit``: op types that stay on the first one; ``piece``: most bytes that the
+    """A trace spread over ``n`` cores. ``unsplit``: op types that stay on the first one,
+    fused ones by their first or by all; ``piece``: most bytes that the
     DMA fetches at a time of what is exchanged."""
 
     def __init__(self, trace: Trace, n: int, unsplit: Set[str], piece: int) -> None:
@@ -156,12 +157,12 @@ def grouped(ops: Sequence[Op], unsplit: Set[str]) -> list[Group]:
 
 
 def _needs_whole(op: Op, state: str) -> bool:
-    return op.type in _CONVOLUTIONS or _over_rows(op) or (_linear(op) and state == "channels")
+    return base_type(op) in _CONVOLUTIONS or _over_rows(op) or (_linear(op) and state == "channels")
 
 
 def _after(op: Op, state: str) -> tuple[_State, bool]:
     """(what a split op leaves to the next one, whether a barrier has to stand behind it)."""
-    if op.type in _CONVOLUTIONS:
+    if base_type(op) in _CONVOLUTIONS:
         return "channels", False
     if _over_rows(op):
         return "inner", True
@@ -173,13 +174,17 @@ def _after(op: Op, state: str) -> tuple[_State, bool]:
 
 
 def _splits(op: Op, unsplit: Set[str]) -> bool:
-    return op.unit in ("mac", "vector") and op.type not in unsplit
+    return op.unit in ("mac", "vector") and unsplit.isdisjoint((op.type, base_type(op)))
+
+
+def base_type(op: Op) -> str:
+    """Its type without what is fused into it: ``Conv`` of ``Conv+BatchNormalization+Relu``."""
+    return op.type.partition("+")[0]
 
 
 def _over_rows(op: Op) -> bool:
-    return op.type.startswith(_OVER_ROWS) or (
-        op.type.endswith("Normalization") and not op.type.startswith("BatchNormalization")
-    )
+    kind = base_type(op)
+    return kind.startswith(_OVER_ROWS) or (kind.endswith("Normalization") and kind != "BatchNormalization")
 
 
 def _has_weights(op: Op) -> bool:

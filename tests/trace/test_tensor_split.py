@@ -114,6 +114,7 @@ def test_what_is_not_split_runs_on_the_first_core() -> None:
         pytest.param([vector(), vector()], [2], id="element by element"),
         pytest.param([vector(), vector("Softmax"), vector()], [1, 1, 1], id="around what is not split"),
         pytest.param([Op("c", "Conv", "mac")] * 3, [1, 1, 1], id="each convolution reads all channels"),
+        pytest.param([Op("c", "Conv+BatchNormalization+Relu", "mac")] * 3, [1, 1, 1], id="whatever is fused into it"),
         pytest.param([Op("c", "Conv", "mac"), vector(), Op("c", "Conv", "mac")], [2, 1], id="an activation does not"),
         pytest.param([Op("c", "Conv", "mac"), linear()], [1, 1], id="nor does a linear layer read some channels"),
         pytest.param([linear(), vector(), linear(), vector()], [3, 1], id="columns, then rows, then an all-reduce"),
