@@ -166,7 +166,8 @@ class Prefers:
 
 @pytest.mark.parametrize("max_call", [None, 10**9])
 def test_two_models_on_the_same_cores_with_crossed_priorities_do_not_hang(bench: Make, max_call: int | None) -> None:
-    """Core 0 prefers a and core 1 prefers b: if each began what it prefers, each would wait for the other for ever."""
+    """Core 0 prefers a and core 1 prefers b, and both are in line when the cores get free of other calls: if each began
+    what it prefers, each would wait for the other for ever."""
     prefer = iter(("a", "b"))
     b = bench(policy=lambda: Prefers(next(prefer)))
     models = {n: together(b, conv(100), conv(100), name=n) for n in ("a", "b")}
@@ -180,14 +181,13 @@ def test_two_models_on_the_same_cores_with_crossed_priorities_do_not_hang(bench:
 
     for name in ("a", "b"):
         b.env.process(user(name))
-    call(b, 30, 0, at=60)
-    call(b, 30, 1, at=70)
+    call(b, 100, 0)
+    call(b, 120, 1)
     b.env.run()
     assert sorted(ended) == ["a", "b"]
 
 
 def test_calls_that_share_a_core_take_turns_by_priority_then_as_they_come(bench: Make) -> None:
-    """The third waits for both its cores and is not overtaken by a fourth of its priority that needs one of them."""
     b = bench(count=3, cpus=4)
     teams = {"a": (0, 1), "low": (1, 2), "high": (1, 2), "last": (0, 1)}
     ends: dict[str, int] = {}
@@ -202,6 +202,24 @@ def test_calls_that_share_a_core_take_turns_by_priority_then_as_they_come(bench:
         b.env.process(user(name, after))
     b.env.run()
     assert ends == {"a": 105, "high": 155, "low": 205, "last": 255}
+
+
+def test_who_waits_for_a_core_is_not_overtaken_by_who_needs_another_of_its(bench: Make) -> None:
+    """The second waits for core 1; core 2 is free, but the third would keep it from the second. The fourth is apart."""
+    b = bench(count=6, cpus=4)
+    teams = ((0, 1), (1, 2), (2, 3), (4, 5))
+    ends = {}
+
+    def user(k: int) -> Any:
+        yield b.env.timeout(k * NS)
+        model = together(b, conv(100), cores=teams[k], name=f"m{k}")
+        yield from b.executor.step(Session(f"s{k}"), model, "frame", 0, 1, Ledger())
+        ends[k] = b.env.now // NS
+
+    for k in range(4):
+        b.env.process(user(k))
+    b.env.run()
+    assert ends == {0: 105, 3: 108, 1: 155, 2: 205}
 
 
 @st.composite
