@@ -14,7 +14,7 @@ from bpusim.dram import FlowChannel, Ideal, Rules
 from bpusim.hardware import CoreSpec, HostSpec
 from bpusim.hardware.presets import machine_preset
 from bpusim.metrics import Ledger, Recorder
-from bpusim.runtime import CoreQueue, Executor, Fifo, PlacedModel, RuntimeOptions, Session
+from bpusim.runtime import CoreQueue, Event, Executor, Fifo, PlacedModel, RuntimeOptions, Session
 from bpusim.thermal import ClockDomain
 from bpusim.trace import Header, Op, Phase, Repeat, Trace
 
@@ -39,13 +39,15 @@ HOST = {
 
 @dataclass
 class Bench:
-    """Two cores at 1 GHz and a host on a channel of 10 B/ns: every op below costs a whole number of nanoseconds."""
+    """Cores at 1 GHz and a host on a channel of 10 B/ns: every op below costs a whole number of nanoseconds."""
 
     cpus: int = 2
     log_ops: bool = False
     memory_pool: bool = True
     async_submit: bool = True
     host_changes: Mapping[str, str] = field(default_factory=dict)
+    count: int = 2
+    policy: Callable[[], Any] = Fifo
 
     def __post_init__(self) -> None:
         board = machine_preset("bpu80")
@@ -65,9 +67,10 @@ class Bench:
         self.host = HostCluster(self.env, host, self._port("cpu"), self.recorder)
         self.cores = [
             BpuCore(self.env, n, core, ClockDomain(n, core.clock), self._port(n), self.recorder)
-            for n in ("bpu0", "bpu1")
+            for n in (f"bpu{i}" for i in range(self.count))
         ]
-        self.queues = {i: CoreQueue(self.env, c, Fifo()) for i, c in enumerate(self.cores)}
+        self.journal: list[Event] = []
+        self.queues = {i: CoreQueue(self.env, c, self.policy(), self.journal) for i, c in enumerate(self.cores)}
         options = RuntimeOptions(self.log_ops, self.memory_pool, self.async_submit)
         self.executor = Executor(self.env, self.host, self.queues, options)
 

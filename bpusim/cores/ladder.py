@@ -26,7 +26,8 @@ _KEPT = 128
 
 class CallResult(NamedTuple):
     """When a call ran and why it took that long. The causes sum to ``end - start`` exactly, but for the time in which
-    it was ``suspended``; ``wakeup``, of a core that had fallen asleep, comes before all others."""
+    it was ``suspended`` or, on several cores, in ``sync``; ``wakeup``, of a core that had fallen asleep, comes before
+    all others."""
 
     start: Ps
     end: Ps
@@ -38,6 +39,7 @@ class CallResult(NamedTuple):
     wakeup: Ps
     dispatch: Ps
     suspended: Ps = 0
+    sync: Ps = 0
 
     @property
     def causes(self) -> tuple[Ps, ...]:
@@ -47,7 +49,7 @@ class CallResult(NamedTuple):
     def followed_by(self, rest: CallResult) -> CallResult:
         """Of a call that was interrupted and went on."""
         causes = tuple(map(add, self.causes, rest.causes))
-        return CallResult._make((self.start, rest.end, *causes, self.suspended + rest.start - self.end))
+        return CallResult._make((self.start, rest.end, *causes, self.suspended + rest.start - self.end, 0))
 
 
 class Setting(NamedTuple):

@@ -6,6 +6,7 @@ from bpusim.metrics.heat import HeatStats, TripStats
 from bpusim.metrics.recorder import CoreCounters, Recorder
 from bpusim.metrics.result import BatchStats, CoreStats, DramStats, Result, RunWarning
 from bpusim.metrics.samples import Samples
+from bpusim.metrics.splits import SplitPhase, SplitPlan
 from bpusim.metrics.stats import ChatStats, EndStats, FrameStats, PhaseStats, PipelineStats
 from bpusim.metrics.streams import ChatRecord, FrameRecord, PipelineRecord, RequestRow, rate_per_s
 
@@ -31,6 +32,8 @@ __all__ = [
     "Result",
     "RunWarning",
     "Samples",
+    "SplitPhase",
+    "SplitPlan",
     "TripStats",
     "figures",
     "rate_per_s",

@@ -8,6 +8,7 @@ from typing import Any
 
 from bpusim.metrics.heat import HeatStats
 from bpusim.metrics.recorder import CoreCounters
+from bpusim.metrics.splits import SplitPlan
 from bpusim.metrics.stats import ChatStats, FrameStats, PhaseStats, PipelineStats
 from bpusim.metrics.streams import RequestRow, rate_per_s
 from bpusim.ports import BufferKind
@@ -181,6 +182,8 @@ class Result:
     the run was told to keep it (``simulate(..., journal=True)``)."""
     batches: Mapping[str, BatchStats] = field(default_factory=dict)
     """By model, of those that serve several sequences in a step."""
+    splits: Mapping[str, SplitPlan] = field(default_factory=dict)
+    """Plans of tensor splits, by model."""
 
     @property
     def chats(self) -> dict[str, ChatStats]:
@@ -236,6 +239,7 @@ class Result:
             "cores": {k: v.to_dict() for k, v in self.cores.items()},
             "dram": self.dram.to_dict(),
             **({"heat": self.heat.to_dict()} if self.heat is not None else {}),
+            **({"tensor_splits": {k: v.to_dict() for k, v in self.splits.items()}} if self.splits else {}),
             "memory": {"resident_bytes": self.resident_bytes, "usable_bytes": self.usable_bytes},
             "warnings": [{"code": w.code, "text": w.text} for w in self.warnings],
         }

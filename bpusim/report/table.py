@@ -13,6 +13,7 @@ from rich.text import Text
 from bpusim.metrics import ChatStats, FrameStats, PipelineStats, Result
 from bpusim.report.heat import heat_lines, heat_tables
 from bpusim.report.plain import plain_table
+from bpusim.report.splits import split_lines, split_table
 from bpusim.units import PS_PER_S, format_quantity
 
 __all__ = ["print_result"]
@@ -40,6 +41,11 @@ def print_result(result: Result, file: IO[str] | None = None, *, console: Consol
         console.print(table)
     if result.dram.errors:
         console.print(_known_error(result), markup=False)
+    for name, plan in result.splits.items():
+        console.print()
+        console.print(split_table(name, plan))
+        for line in split_lines(plan):
+            console.print(line, markup=False)
     if result.heat is not None:
         for table in heat_tables(result.heat):
             console.print()

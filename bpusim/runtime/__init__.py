@@ -3,9 +3,10 @@
 from bpusim.runtime.calls import ORDINARY, Call, CoreView, Policy, Terms, Told
 from bpusim.runtime.executor import Executor, RuntimeOptions, Session
 from bpusim.runtime.memory import MemoryMap, Need, lay_out
-from bpusim.runtime.placement import PlacedModel, place
+from bpusim.runtime.placement import PlacedModel, place, place_team
 from bpusim.runtime.policies import HIGH, POLICIES, Fifo, Priority, policy_maker
 from bpusim.runtime.queue import CoreQueue, Event
+from bpusim.runtime.team import Team
 from bpusim.runtime.waits import CoreWaits
 
 __all__ = [
@@ -26,9 +27,11 @@ __all__ = [
     "Priority",
     "RuntimeOptions",
     "Session",
+    "Team",
     "Terms",
     "Told",
     "lay_out",
     "place",
+    "place_team",
     "policy_maker",
 ]

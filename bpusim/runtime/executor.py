@@ -16,6 +16,7 @@ from bpusim.runtime.batching import Batch
 from bpusim.runtime.calls import ORDINARY, Terms
 from bpusim.runtime.placement import PlacedModel
 from bpusim.runtime.queue import CoreQueue
+from bpusim.runtime.team import TeamQueue, Turns
 from bpusim.trace import CallProgram, CpuWork
 from bpusim.units import Ps
 
@@ -49,8 +50,8 @@ class _Leg:
     """A call's way: its core's queue, that of the call behind it, what going there and coming back is charged to, what
     its preparation takes for any step and for each sequence."""
 
-    queue: CoreQueue
-    next: CoreQueue
+    queue: CoreQueue | TeamQueue
+    next: CoreQueue | TeamQueue
     phase: str
     enters: str
     leaves: str
@@ -79,6 +80,8 @@ class Executor:
         self._routes: dict[tuple[str, str], list[list[_Leg]]] = {}
         self.batches: dict[str, Batch] = {}
         """By model, of those that serve several sequences a step."""
+        self._teams: dict[str, TeamQueue] = {}
+        self._turns = Turns()
 
     def now(self) -> Ps:
         """Simulated time."""
@@ -94,7 +97,7 @@ class Executor:
 
     def _present(self, model: PlacedModel, by: int) -> None:
         for k, core in enumerate(model.cores):
-            k = 0 if model.anywhere else k
+            k = 0 if model.anywhere or model.team else k
             self.queues[core].waits.change(host=0 if k else by, elsewhere=by if k else 0)
 
     def on_host(
@@ -191,8 +194,8 @@ class Executor:
                 before_cpu = k + 1 < len(segments) and isinstance(segments[k + 1], CpuWork)
                 legs.append(
                     _Leg(
-                        self.queues[core],
-                        self.queues[core if not last else model.parts[(part + 1) % len(model.parts)][0]],
+                        self._line(model, core),
+                        self._line(model, core if not last else model.parts[(part + 1) % len(model.parts)][0]),
                         phase,
                         "fallback" if after_cpu else "handover" if part and not n else "dispatch",
                         "fallback" if before_cpu else "handover" if hands_over else "dispatch",
@@ -207,6 +210,16 @@ class Executor:
                 legs[n].final = last and not hands_over
             route.append(legs)
         return route
+
+    def _line(self, model: PlacedModel, core: int) -> CoreQueue | TeamQueue:
+        """Where the calls of a part on ``core`` go."""
+        team = model.team
+        if team is None:
+            return self.queues[core]
+        if model.name not in self._teams:
+            queues = [self.queues[c] for c in team.cores]
+            self._teams[model.name] = TeamQueue(self.env, queues, team.sync, self._turns)
+        return self._teams[model.name]
 
     def _call(
         self, session: Session, leg: _Leg, call: CallProgram, again: _Leg | None, ledger: Ledger, deadline: Ps | None
@@ -267,6 +280,8 @@ class Executor:
         ledger.add_call(result.causes)
         if queued:
             ledger.add("queueing", queued)
+        if result.sync:
+            ledger.add("sync", result.sync)
         if held:
             host.give()
             lost = self.now() - result.end - leaving

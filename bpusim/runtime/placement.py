@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bpusim.trace import Program, Trace
+from bpusim.errors import TraceError
+from bpusim.runtime.team import Team
+from bpusim.trace import Program, TensorSplit, Trace
 from bpusim.units import Ps
 
-__all__ = ["Balance", "PlacedModel", "place"]
+__all__ = ["Balance", "PlacedModel", "place", "place_team"]
 
 Balance = Literal["load", "bandwidth"]
 
@@ -33,6 +35,10 @@ class PlacedModel:
     """Cores of which each call goes to the one with the shortest line; empty if its parts stay where they are."""
     balance: Balance = "load"
     """What makes a line long: the calls in it, or the bytes that they have to move."""
+    team: Team | None = None
+    """Cores that run it together; its one part is then on the first of them."""
+    split: TensorSplit | None = None
+    """How its ops are spread over them."""
     _bound: OrderedDict[tuple[int, str, int | tuple[int, ...], int], Program] = field(
         default_factory=OrderedDict, repr=False
     )
@@ -40,15 +46,18 @@ class PlacedModel:
     @property
     def cores(self) -> tuple[int, ...]:
         """Those that may run it."""
+        if self.team is not None:
+            return self.team.cores
         return self.anywhere or tuple(core for core, _ in self.parts)
 
     def bind(self, part: int, phase: str, kv: int | tuple[int, ...], tokens: int) -> Program:
         """A part at a position. Prefill chunks and frames come again and are kept; a decode step is bound each time."""
+        source = self.split or self.parts[part][1]
         if phase == "decode":
-            return self.parts[part][1].bind(phase, kv=kv, tokens=tokens)
+            return source.bind(phase, kv=kv, tokens=tokens)
         key = (part, phase, kv, tokens)
         if key not in self._bound:
-            self._bound[key] = self.parts[part][1].bind(phase, kv=kv, tokens=tokens)
+            self._bound[key] = source.bind(phase, kv=kv, tokens=tokens)
             if len(self._bound) > _KEPT:
                 self._bound.popitem(last=False)
         return self._bound[key]
@@ -84,3 +93,17 @@ def place(
         return PlacedModel(name, trace, ((asked[0], trace),), context), []
     parts = trace.split(len(asked) if split == "even" or split is None else tuple(int(n) for n in split))
     return PlacedModel(name, trace, tuple(zip(asked, parts, strict=True)), context), []
+
+
+def place_team(
+    name: str, trace: Trace, cores: Sequence[int], sync: Ps, unsplit: Set[str], context: int, piece: int
+) -> PlacedModel:
+    """A model that ``cores`` run together. ``unsplit``, ``piece``: see :class:`bpusim.trace.TensorSplit`. Raises
+    :class:`TraceError` for a trace that is pinned elsewhere."""
+    pinned = trace.header.cores
+    if isinstance(pinned, tuple) and not set(cores) <= set(pinned):
+        have, want = ", ".join(map(str, pinned)), ",".join(map(str, cores))
+        what = f"model '{name}' cannot be spread over cores {want}: its trace is compiled for cores [{have}]"
+        raise TraceError(what, do=f"compile it with --cores any, or take cores: bpu{pinned[0]} without the split")
+    split = TensorSplit(trace, len(cores), unsplit, piece)
+    return PlacedModel(name, trace, ((cores[0], trace),), context, team=Team(tuple(cores), sync), split=split)

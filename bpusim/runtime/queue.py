@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from bpusim.runtime.waits import CoreWaits
 from bpusim.trace import CallProgram
 from bpusim.units import Ps
 
-__all__ = ["CoreQueue", "Event"]
+__all__ = ["CoreQueue", "Event", "Place"]
 
 
 class Event(NamedTuple):
@@ -32,9 +32,10 @@ class Event(NamedTuple):
 
 @dataclass(slots=True)
 class _Entry:
-    """A call that waits or runs: ``program`` is what is left of it, ``result`` how it went so far."""
+    """A call that waits or runs: ``program`` is what is left of it, ``result`` how it went so far. ``begun``: it is no
+    longer new to the core."""
 
-    program: CallProgram
+    program: CallProgram | None
     stream: str
     phase: str
     terms: Terms
@@ -43,6 +44,15 @@ class _Entry:
     seq: int
     then: Callable[[CallResult], None]
     result: CallResult | None = None
+    begun: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Place(_Entry):
+    """Of a call for several cores in the line of one of them. At a barrier it has no ``program`` and keeps the core."""
+
+    behind: list[CallProgram] = field(default_factory=list)
+    """What the core has to do in it later."""
 
 
 class CoreQueue:
@@ -61,6 +71,8 @@ class CoreQueue:
         self._told = policy if isinstance(policy, Told) else None
         self._waiting: list[_Entry] = []
         self._running: _Entry | None = None
+        self._kept: Place | None = None
+        """Who has the core and does nothing, at a barrier; nobody runs then."""
         self._rest: CallProgram | None = None
         """What is left of the one that runs, when it is being interrupted."""
         self._next: _Entry | None = None
@@ -80,14 +92,55 @@ class CoreQueue:
         deadline: Ps | None = None,
     ) -> None:
         """Line up a call; ``then`` is told its :class:`bpusim.cores.CallResult` when it is over."""
+        entry = _Entry(program, stream, phase, terms, deadline, self._now(), self._number(), then)
+        self._come(entry)
+
+    def join(
+        self, parts: Sequence[CallProgram | None], stream: str, phase: str, terms: Terms, deadline: Ps | None
+    ) -> Place:
+        """Line up a call of which this core does ``parts``, each when told to ``go_on``. It has the core from when it
+        is picked until ``give_back``, unless it may be interrupted at barriers (``max_call``)."""
+        behind = [p for p in parts if p is not None]
+        place = Place(None, stream, phase, terms, deadline, self._now(), self._number(), _nobody, behind=behind)
+        self._come(place)
+        return place
+
+    def go_on(self, place: Place, part: CallProgram, then: Callable[[CallResult], None]) -> None:
+        """The next part, as soon as it has the core; ``then`` is told the result of it."""
+        place.program, place.then, place.result = part, then, None
+        place.behind.pop(0)
+        if self._kept is place:
+            self._kept = None
+            self._tell(place)
+            self._start(place, part)
+
+    def give_back(self, place: Place) -> None:
+        """The call is over; it may not have had the core at all."""
+        if self._kept is place:
+            self._kept = None
+            self._tell(place)
+        else:
+            self._waiting.remove(place)
+            self._next = None if self._next is place else self._next
+        self._write(place, "end")
+        if self._waiting and not self.core.busy and self._kept is None:
+            self._serve()
+
+    def _now(self) -> Ps:
+        return self.env.now  # type: ignore[return-value]  # integer by construction
+
+    def _number(self) -> int:
         self._seq += 1
-        now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
-        entry = _Entry(program, stream, phase, terms, deadline, now, self._seq, then)
+        return self._seq
+
+    def _come(self, entry: _Entry) -> None:
         if self._journal is not None:
             self._write(entry, "submit")
-        if self.core.busy or self._waiting:
+        if self.core.busy or self._waiting or self._kept is not None:
             self._waiting.append(entry)
-            if not self.core.busy:
+            if self._kept is not None:
+                self._offer(self._kept)
+            elif not self.core.busy:
                 self._serve()
             elif self._rest is not None:
                 self._next = None if self._steady else self._next  # it may be this one that goes instead
@@ -99,13 +152,13 @@ class CoreQueue:
     @property
     def load(self) -> int:
         """Calls in line, and the one on the core."""
-        return len(self._waiting) + (self._running is not None)
+        return len(self._waiting) + (self._running is not None) + (self._kept is not None)
 
     @property
     def backlog(self) -> int:
         """Bytes that the calls in line have yet to move, and the one on the core when it began."""
-        running = self._running.program.bytes if self._running is not None else 0
-        return running + sum(entry.program.bytes for entry in self._waiting)
+        entries = [*self._waiting, self._running]
+        return sum(e.program.bytes for e in entries if e is not None and e.program is not None)
 
     def _write(self, entry: _Entry, what: str) -> None:
         if self._journal is not None:
@@ -133,17 +186,23 @@ class CoreQueue:
         left = entry.program if rest is None else rest
         return Call(
             entry.stream, entry.phase, entry.terms.priority, entry.deadline, entry.submitted, entry.seq,
-            entry.terms.weight, rest is not None or entry.result is not None, partial(self.core.estimate, left),
+            entry.terms.weight, rest is not None or entry.begun, partial(self._estimate, entry, left),
         )  # fmt: skip
+
+    def _estimate(self, entry: _Entry, left: CallProgram | None) -> Ps:
+        """What ``left`` takes, and what is behind it."""
+        behind = entry.behind if isinstance(entry, Place) else ()
+        return sum(self.core.estimate(p) for p in (left, *behind) if p is not None)
 
     def _core(self) -> CoreView:
         return CoreView(self.core.name, self.env.now)  # type: ignore[arg-type]
 
     def _pick(self, running: _Entry | None = None) -> _Entry:
-        """One of those that wait, or the one that is running if it is given."""
+        """One of those that wait, or the one that has the core if it is given."""
         calls = [(self._view(e), e) for e in self._waiting]
         if running is not None:
-            calls.append((self._view(running, self.core.rest()), running))
+            rest = self.core.rest() if running is not self._kept else None
+            calls.append((self._view(running, rest), running))
         calls.sort(key=lambda c: c[1].seq)
         try:
             picked = self.policy.pick([c for c, _ in calls], self._core())
@@ -179,6 +238,19 @@ class CoreQueue:
         elif not self._steady:
             self._watch()
 
+    def _offer(self, kept: Place) -> None:
+        """A call that may be interrupted is at a barrier and others wait: one of them may have the core."""
+        if kept.terms.max_call is None:
+            return
+        picked = self._pick(kept)
+        if picked is not kept:
+            self._kept = None
+            self._tell(kept)
+            self._write(kept, "interrupt")
+            self._waiting.append(kept)
+            self._waiting.remove(picked)
+            self._run(picked)
+
     def _serve(self) -> None:
         picked = self._next or (self._waiting[0] if len(self._waiting) == 1 else self._pick())
         self._next = None
@@ -186,12 +258,21 @@ class CoreQueue:
         self._run(picked)
 
     def _run(self, entry: _Entry) -> None:
+        self._since = self._now()
+        if self._journal is not None:
+            self._write(entry, "resume" if entry.begun else "begin")
+        entry.begun = True
+        if entry.program is not None:
+            self._start(entry, entry.program)
+        else:
+            assert isinstance(entry, Place)
+            self._kept = entry
+
+    def _start(self, entry: _Entry, program: CallProgram) -> None:
         self._running = entry
         self.waits.change(running=1)
-        self._since = self.env.now  # type: ignore[assignment]
-        if self._journal is not None:
-            self._write(entry, "resume" if entry.result is not None else "begin")
-        self.core.run(entry.program, f"{entry.stream}/{entry.phase}", self._ended, entry.terms.max_call)
+        self._since = self._now()
+        self.core.run(program, f"{entry.stream}/{entry.phase}", self._ended, entry.terms.max_call)
         if self._waiting:
             self._watch(arrived=True)
 
@@ -200,7 +281,7 @@ class CoreQueue:
         assert entry is not None
         self._running, self._rest, self._watching = None, None, False
         self.waits.ran(result)
-        if self._journal is not None:
+        if self._journal is not None and (rest is not None or not isinstance(entry, Place)):
             self._write(entry, "interrupt" if rest is not None else "end")
         if rest is None:  # else it was told at the boundary
             self._tell(entry)
@@ -209,7 +290,17 @@ class CoreQueue:
         if rest is not None:
             entry.result, entry.program = result, rest
             self._waiting.append(entry)
+        elif isinstance(entry, Place):
+            entry.program, self._kept = None, entry
+            entry.then(result)
+            if self._waiting and self._kept is entry:
+                self._offer(entry)
         else:
             entry.then(result)
-        if self._waiting and not self.core.busy:
+        if self._waiting and not self.core.busy and self._kept is None:
             self._serve()
+
+
+def _nobody(result: CallResult) -> None:
+    """A call at its start has nobody to tell."""
+    raise SimulationError(f"a call that had not begun ended: {result}")

@@ -25,11 +25,17 @@ def _cores(value: Any) -> Any:
 
 
 def _split(value: Any) -> Any:
-    if value is None or value == "even":
+    if value in (None, "even", "tensor"):
         return value
     if not isinstance(value, list | tuple) or not value or not all(is_count(n) for n in value):
-        raise ValueError("not a split of the layers; write even, or layers per core such as [14, 14]")
+        raise ValueError("not a split; write even, layers per core such as [14, 14], or tensor")
     return tuple(value)
+
+
+def _types(value: Any) -> Any:
+    if value is not None and (not isinstance(value, list | tuple) or not all(isinstance(n, str) for n in value)):
+        raise ValueError("not a list of op types; write unsplit: [Softmax], or [] for none")
+    return value if value is None else tuple(value)
 
 
 class ModelSpec(Section):
@@ -40,14 +46,15 @@ class ModelSpec(Section):
         tuple[str, ...],
         BeforeValidator(_cores),
         WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
-    ] = Field(description="Core that runs it (bpu0), any for the least busy, or a list for a pipeline split")
+    ] = Field(description="Core that runs it (bpu0), any for the least busy, or a list for a split")
     split: Annotated[
-        Literal["even"] | tuple[int, ...] | None,
+        Literal["even", "tensor"] | tuple[int, ...] | None,
         PlainValidator(_split),
         WithJsonSchema(
             {
                 "anyOf": [
                     {"const": "even"},
+                    {"const": "tensor"},
                     {"type": "array", "items": {"type": "integer", "minimum": 1}},
                     {"type": "null"},
                 ]
@@ -56,7 +63,19 @@ class ModelSpec(Section):
     ] = Field(
         None,
         validate_default=True,
-        description="Layers per core of a pipeline split: even, or a list such as [14, 14]",
+        description="Layers per core (even, or a list such as [14, 14]), or each op over all cores: tensor",
+    )
+    sync: Annotated[Duration, Field(ge=0)] | None = Field(
+        None, validate_default=True, description="split: tensor: what each barrier between the cores costs"
+    )
+    unsplit: Annotated[
+        tuple[str, ...] | None,
+        PlainValidator(_types),
+        WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]}),
+    ] = Field(
+        None,
+        validate_default=True,
+        description="split: tensor: op types that stay on one core; the toolchain's if absent",
     )
     context: Count | None = Field(
         None, description="Limit of the KV cache in tokens; the trace's own capacity if absent"
@@ -95,6 +114,8 @@ class ModelSpec(Section):
         cores = info.data.get("cores")
         if cores is None:  # has an error of its own
             return split
+        if cores == ("any",) and split == "tensor":
+            raise ValueError("a tensor split needs cores of its own; name them, such as cores: [bpu0, bpu1]")
         if len(cores) == 1 and split is not None:
             raise ValueError("a split needs more than one core; remove it, or list several cores")
         if len(cores) > 1 and split is None:
@@ -102,6 +123,18 @@ class ModelSpec(Section):
         if isinstance(split, tuple) and len(split) != len(cores):
             raise ValueError(f"{len(split)} entries for {len(cores)} cores; write one entry per core")
         return split
+
+    @field_validator("sync", "unsplit")
+    @classmethod
+    def _of_a_tensor_split(cls, value: Any, info: ValidationInfo) -> Any:
+        if "split" not in info.data:  # has an error of its own
+            return value
+        tensor = info.data["split"] == "tensor"
+        if value is not None and not tensor:
+            raise ValueError(f"{info.field_name} means nothing without a tensor split; add split: tensor or remove it")
+        if value is None and tensor and info.field_name == "sync":
+            raise ValueError("a tensor split needs sync, the cost of each barrier between cores; add sync: 20 us")
+        return value
 
 
 class HostOptions(Section):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
-from bpusim.errors import BpusimError, Problem, ScenarioError, TraceError
+from bpusim.errors import BpusimError, Problem, ScenarioError, TraceError, did_you_mean
+from bpusim.hardware.toolchain import UNSPLIT
 from bpusim.metrics import RunWarning
-from bpusim.runtime import MemoryMap, Need, PlacedModel, lay_out, place
+from bpusim.runtime import MemoryMap, Need, PlacedModel, lay_out, place, place_team
 from bpusim.scenario import ChatSpec, FramesSpec, Scenario
 from bpusim.system.streams import Lengths, Where, parts_of, sequences_of
-from bpusim.trace import Trace, load_trace
+from bpusim.trace import Trace, base_type, load_trace
 
 __all__ = ["check_streams", "load_traces", "memory_of", "name_warnings", "place_models"]
 
@@ -98,7 +99,14 @@ def place_models(scenario: Scenario, traces: Mapping[str, Trace]) -> tuple[dict[
         try:
             anywhere = spec.cores == ("any",)
             asked = range(len(names)) if anywhere else [names.index(c) for c in spec.cores]
-            placed, texts = place(name, trace, asked, spec.split, spec.context or limit, anywhere=anywhere)
+            texts: list[str] = []
+            if spec.split == "tensor":
+                placed = _team(scenario, name, trace, asked, spec.context or limit)
+            else:
+                placed, texts = place(name, trace, asked, spec.split, spec.context or limit, anywhere=anywhere)
+        except ScenarioError as e:
+            problems.extend(e.problems)
+            continue
         except TraceError as e:
             problems.extend(Problem(p.what, scenario.where("models", name), p.do) for p in e.problems)
             continue
@@ -133,6 +141,36 @@ def _batch_fits(scenario: Scenario, name: str, trace: Trace) -> list[Problem]:
     except TraceError as e:
         return [Problem(p.what, place, p.do) for p in e.problems]
     return []
+
+
+def _team(scenario: Scenario, name: str, trace: Trace, cores: Sequence[int], context: int) -> PlacedModel:
+    """A model that ``cores`` run together; :class:`ScenarioError` for an ``unsplit`` that means nothing to it."""
+    spec, core = scenario.models[name], scenario.machine.cores
+    unsplit: Set[str]
+    if spec.unsplit is not None:
+        ops = [op for phase in trace.phases.values() for op in phase.ops()]
+        known = sorted({op.type for op in ops} | {base_type(op) for op in ops})
+        wrong = [n for n, t in enumerate(spec.unsplit) if t not in known]
+        problems = [
+            Problem(
+                f"the trace of model '{name}' has no op of type '{spec.unsplit[n]}'",
+                scenario.where("models", name, "unsplit", n),
+                did_you_mean(spec.unsplit[n], known),
+            )
+            for n in wrong
+        ]
+        if problems:
+            raise ScenarioError(problems)
+        unsplit = set(spec.unsplit)
+    elif core.toolchain in UNSPLIT:
+        unsplit = UNSPLIT[core.toolchain]
+    else:
+        raise ScenarioError(
+            f"nobody says which ops toolchain '{core.toolchain}' leaves on one core",
+            place=scenario.where("models", name, "split"),
+            do="add unsplit: [Softmax], or [] for none",
+        )
+    return place_team(name, trace, cores, spec.sync or 0, unsplit, context, max(core.scratchpad // 4, 1))
 
 
 def memory_of(scenario: Scenario, models: Mapping[str, PlacedModel]) -> MemoryMap:

@@ -21,6 +21,7 @@ from bpusim.runtime import HIGH, CoreWaits
 from bpusim.scenario import ChatSpec, FramesSpec, Scenario
 from bpusim.system.channels import known_error, table_of
 from bpusim.system.heating import heat_stats, heat_warnings
+from bpusim.system.splits import split_plans
 from bpusim.units import PS_PER_S, Ps, format_quantity
 from bpusim.workload import ChatStream, FrameStream, PipelineStream
 
@@ -109,6 +110,7 @@ def result_of(system: System) -> Result:
             name: BatchStats(b.most, b.steps, b.sequences / b.steps if b.steps else 0.0)
             for name, b in system.executor.batches.items()
         },
+        split_plans(system),
     )
 
 
@@ -131,10 +133,12 @@ def _waits(waits: CoreWaits) -> dict[str, Ps]:
 def _load_log(system: System, core: int) -> list[str]:
     out = []
     for m in system.models.values():
-        parts = [(c, m.trace) for c in m.anywhere] or m.parts
+        shared = m.anywhere or (m.team.cores if m.team is not None else ())
+        parts = [(c, m.trace) for c in shared] or m.parts
         for k, (at, trace) in enumerate(parts):
             if at == core:
                 part = f" part {k + 1} of {len(parts)}" if len(m.parts) > 1 else " (any core)" if m.anywhere else ""
+                part = f" share {k + 1} of {len(parts)}" if m.team is not None else part
                 size = format_quantity(trace.resident_bytes, "size")
                 out.append(f"load success: {m.name}{part}: {trace.header.model}, {size}")
     return out
@@ -182,6 +186,11 @@ def policy_warnings(scenario: Scenario, *, named: bool) -> list[RunWarning]:
             mine = scenario.models[name]
             others = {n: m for n, m in scenario.models.items() if n != name}
             beside = {n: m for n, m in others.items() if set(m.cores) & {*mine.cores, "any"}}
+            spread = [n for n, m in beside.items() if mine.split == m.split == "tensor"]
+            if spread:
+                text = f"priority {mine.priority} of {name} does not interrupt {', '.join(spread)}: tensor splits that "
+                out.append(RunWarning("nothing-to-interrupt", f"{text}share a core take turns, call by call"))
+                beside = {n: m for n, m in beside.items() if n not in spread}
             if beside and all(m.max_call is None for m in beside.values()):
                 text = f"priority {mine.priority} of {name} can interrupt nothing: {', '.join(beside)} on its core "
                 out.append(

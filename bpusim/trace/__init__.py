@@ -4,6 +4,7 @@ from bpusim.trace.files import dump_trace, load_trace, save_trace
 from bpusim.trace.model import Header, Op, Phase, Repeat, Tensor, Trace
 from bpusim.trace.part import CallPart, moved_until, part_of
 from bpusim.trace.program import CallItems, CallLayout, CallProgram, CpuWork, ItemRange, Program, Tiling
+from bpusim.trace.tensor_split import TeamCall, TensorSplit, base_type
 
 __all__ = [
     "CallItems",
@@ -17,9 +18,12 @@ __all__ = [
     "Phase",
     "Program",
     "Repeat",
+    "TeamCall",
     "Tensor",
+    "TensorSplit",
     "Tiling",
     "Trace",
+    "base_type",
     "dump_trace",
     "load_trace",
     "moved_until",

@@ -23,7 +23,17 @@ from bpusim.trace.model import Coefs, Op, Phase, Repeat, buffer_kind
 if TYPE_CHECKING:
     from bpusim.arrays import Bools, Ints
 
-__all__ = ["CallItems", "CallLayout", "CallProgram", "CpuWork", "ItemRange", "PhaseTable", "Program", "Tiling"]
+__all__ = [
+    "CallItems",
+    "CallLayout",
+    "CallProgram",
+    "CpuWork",
+    "ItemRange",
+    "PhaseTable",
+    "Program",
+    "Tiling",
+    "lay_out_call",
+]
 
 _FIELDS = ("cycles", "mac_cycles", "macs", "issued", "tiles")
 _NF = len(_FIELDS)
@@ -335,15 +345,10 @@ class PhaseTable:
             for _ in range(item.count if isinstance(item, Repeat) else 1):
                 ops.extend(body)
                 ends.extend([False] * (len(body) - 1) + [isinstance(item, Repeat)])
-        coefs = np.zeros((_NF + 2 * _NK, len(ops), len(phase.basis)), dtype=np.int64)
+        coefs = _table(ops, len(phase.basis))
         scratch = np.zeros((len(ops), len(phase.basis)), dtype=np.int64)
         for j, op in enumerate(ops):
             scratch[j, : len(op.scratch)] = op.scratch
-            for f, name in enumerate(_FIELDS):
-                _put(coefs, f, j, getattr(op, name))
-            for side, table in ((0, op.read), (_NK, op.write)):
-                for buffer, c in table.items():
-                    _put(coefs, _NF + side + BUFFER_KINDS.index(buffer_kind(buffer)), j, c)
         largest = tuple(sum(map(int, column)) for column in coefs.max(axis=0).T)
         basis = evaluator(phase.basis)
         return cls(
@@ -413,25 +418,45 @@ def _dot(coefs: Coefs, at: Sequence[int]) -> int:
     return sum(c * v for c, v in zip(coefs, at, strict=False))
 
 
+def _table(ops: Sequence[Op], terms: int) -> Ints:
+    """Fields x ops x basis."""
+    coefs = np.zeros((_NF + 2 * _NK, len(ops), terms), dtype=np.int64)
+    for j, op in enumerate(ops):
+        for f, name in enumerate(_FIELDS):
+            _put(coefs, f, j, getattr(op, name))
+        for side, table in ((0, op.read), (_NK, op.write)):
+            for buffer, c in table.items():
+                _put(coefs, _NF + side + BUFFER_KINDS.index(buffer_kind(buffer)), j, c)
+    return coefs
+
+
+def lay_out_call(ops: tuple[Op, ...], ends: Bools, terms: int, basis: Basis) -> CallLayout:
+    """A run of BPU ops as a call. ``ends``: the ops that end a repeated layer; ``terms``: length of the basis."""
+    return _laid_out(ops, ends, _table(ops, terms), basis)
+
+
+def _laid_out(ops: tuple[Op, ...], ends: Bools, coefs: Ints, basis: Basis) -> CallLayout:
+    order = _order(ops)
+    return CallLayout(
+        ops=ops,
+        op=np.array([i for i, _ in order]),
+        is_write=np.array([w for _, w in order], dtype=bool),
+        layer_end=ends,
+        coefs=coefs,
+        sums=coefs.sum(axis=1),
+        basis=basis,
+        layers=int(np.count_nonzero(ends)),
+        caches=sum("kv" in o.write for o in ops),
+        tensors=sum(b.startswith("io:") for o in ops for b in (*o.read, *o.write)),
+    )
+
+
 def _segments(ops: list[Op], ends: Bools, coefs: Ints, basis: Basis) -> Iterator[CallLayout | _CpuOp]:
     low = 0
     for j, op in enumerate([*ops, None]):
         if op is None or op.unit == "cpu":
             if j > low:
-                mine, part = tuple(ops[low:j]), coefs[:, low:j]
-                order = _order(mine)
-                yield CallLayout(
-                    ops=mine,
-                    op=np.array([i for i, _ in order]),
-                    is_write=np.array([w for _, w in order], dtype=bool),
-                    layer_end=ends[low:j],
-                    coefs=part,
-                    sums=part.sum(axis=1),
-                    basis=basis,
-                    layers=int(np.count_nonzero(ends[low:j])),
-                    caches=sum("kv" in o.write for o in mine),
-                    tensors=sum(b.startswith("io:") for o in mine for b in (*o.read, *o.write)),
-                )
+                yield _laid_out(tuple(ops[low:j]), ends[low:j], coefs[:, low:j], basis)
             if op is not None:
                 yield _CpuOp(op, coefs[:, j])
             low = j + 1

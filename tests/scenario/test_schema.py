@@ -50,11 +50,11 @@ def test_a_split_may_count_layers() -> None:
         ),
         (
             {"cores": ["bpu0", "bpu1"], "split": [0, 36]},
-            "not a split of the layers; write even, or layers per core such as [14, 14]",
+            "not a split; write even, layers per core such as [14, 14], or tensor",
         ),
         (
             {"cores": ["bpu0", "bpu1"], "split": "odd"},
-            "not a split of the layers; write even, or layers per core such as [14, 14]",
+            "not a split; write even, layers per core such as [14, 14], or tensor",
         ),
         (
             {"cores": []},
