@@ -222,3 +222,62 @@ def test_a_long_call_holds_up_every_token_behind_it() -> None:
     assert step is not None
     assert chat(result).itl_p50_ms == pytest.approx(step, rel=0.03)
     assert (chat(result).itl_p99_ms or 0) > step + 30
+
+
+CHAT_USE = {"a": "chat: m, prompt: 8, output: 2", "cam": "frames: d, rate: 10 Hz, count: 2"}
+
+
+def test_a_model_that_no_heap_takes_is_an_error_with_gigabytes_free() -> None:
+    """BH-39: names the block, the heap, the shortfall, and the place of the model."""
+    heaps = {"machine.dram.heaps": {"npu0": "300 MB", "npu1": "300 MB"}}
+    with pytest.raises(BpusimError) as caught:
+        run(CHAT_USE, set=heaps)
+    text = str(caught.value)
+    assert "no heap takes m.weights of 323.4 MB: the largest free stretch is 300 MB in 'npu0', 23.4" in text
+    assert "though 600 MB are free in all" in text
+    assert "case.yaml:3:" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"machine.dram.heaps": {"x": "5 GB", "y": "1 GB"}}, "heaps of 6 GB exceed the usable 5.5 GB"),
+        ({"models.m.heap": "x"}, "the memory has no heap 'x'; add machine.dram.heaps"),
+        ({"machine.dram.heaps": {"npu0": "1 GB"}, "models.m.heap": "npu"}, "did you mean 'npu0'"),
+        ({"machine.dram.heaps": {"a/b": "1 GB"}}, "cannot be a name"),
+    ],
+)
+def test_heaps_that_cannot_be_are_errors(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(BpusimError, match=message):
+        run(CHAT_USE, set=changes)
+
+
+def test_heaps_change_nothing_but_addresses() -> None:
+    """BH-39: what fits runs as before, and the result has the map."""
+    heaps = {"machine.dram.heaps": {"npu0": "400 MB", "npu1": "700 MB"}, "models.d.heap": "npu1"}
+    plain, cut = run(CHAT_USE), run(CHAT_USE, set=heaps)
+    assert cut.elapsed == plain.elapsed
+    assert "heaps" not in plain.to_dict()["memory"]
+    table = cut.to_dict()["memory"]["heaps"]
+    assert list(table["npu0"]["blocks_bytes"]) == ["m.weights", "m.kv"]
+    assert list(table["npu1"]["blocks_bytes"]) == ["m.workspace", "d.weights", "d.workspace"]
+    assert sum(h["used_bytes"] for h in table.values()) == cut.resident_bytes == plain.resident_bytes
+
+
+def test_addresses_follow_the_heaps_at_bank_fidelity() -> None:
+    """BH-39: a model alone in the second heap lies behind the first one; its speed is that of memory anywhere."""
+    from bpusim.scenario import load_scenario
+    from bpusim.system.build import System
+
+    bank = {"engine.dram": "bank", "machine.dram.heaps": {"npu0": "800 MB", "npu1": "700 MB"}, "models.d.heap": "npu1"}
+    path = Path(_folder()) / "bank.yaml"
+    known = f"  m: {{trace: '{CHAT}', cores: bpu0}}\n  d: {{trace: '{DETECTOR}', cores: bpu1}}\n"
+    path.write_text(f"machine: bpu80\nmodels:\n{known}streams:\n  cam: {{frames: d, rate: 10 Hz, count: 2}}\n")
+    system = System.build(load_scenario(path, bank))
+    regions = system.channel._regions  # type: ignore[union-attr]
+    second = -(-800_000_000 // 4096) * 4096
+    assert regions["bpu0"]["weights"][0] == 0
+    assert regions["bpu1"]["weights"][0] == second
+    assert regions["cpu"]["weights"][0] == second + 700_000_000
+    flow = simulate(path, set={k: v for k, v in bank.items() if k != "engine.dram"})
+    assert frames(system.run()).latency_mean_ms == pytest.approx(frames(flow).latency_mean_ms, rel=0.05)

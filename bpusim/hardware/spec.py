@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJso
 from pydantic.dataclasses import dataclass
 
 from bpusim.hardware.heat import ClocksSpec, CoolingSpec, PowerSpec
-from bpusim.units import Bandwidth, Duration, Frequency, PerByte, Size
+from bpusim.units import Bandwidth, Duration, Frequency, PerByte, Size, format_quantity
 
 __all__ = [
     "VECTOR_CLASSES",
@@ -46,6 +46,12 @@ Latency = Annotated[Duration, Field(gt=0)]
 def _about(text: str) -> Any:
     """A field's meaning, for the scenario reference and for editors."""
     return Field(description=text)
+
+
+def _named(name: str) -> str:
+    if not name.strip() or "/" in name or not name.isprintable():
+        raise ValueError(f"{name!r} cannot be a name; use letters, digits and '-', '_' or '.'")
+    return name
 
 
 def _rate(value: Any) -> Fraction:
@@ -192,11 +198,21 @@ class DramSpec:
         dict[str, Annotated[Bandwidth, Field(ge=10**6)]] | None,
         _about("regulated: bytes a second by master; others have no limit"),
     ] = None
+    heaps: Annotated[
+        dict[Annotated[str, AfterValidator(_named)], Capacity] | None,
+        _about("Reserved stretches by name, which never merge; each block of a model lies in one"),
+    ] = None
 
     @model_validator(mode="after")
     def _consistent(self) -> DramSpec:
         if self.usable > self.capacity:
             raise ValueError("usable exceeds capacity; lower usable or raise capacity")
+        if self.heaps is not None and not self.heaps:
+            raise ValueError("heaps lists none; write heaps: {npu: 1 GB}, or leave it out for one memory")
+        reserved = sum((self.heaps or {}).values())
+        if reserved > self.usable:
+            sizes = " exceed the usable ".join(format_quantity(n, "size") for n in (reserved, self.usable))
+            raise ValueError(f"heaps of {sizes}; lower them or raise usable")
         if self.arbitration == "strict" and not self.order:
             raise ValueError("strict arbitration needs an order; write order: [bpu0, bpu1]")
         if self.order and len(set(self.order)) != len(self.order):
@@ -296,12 +312,6 @@ _SHORTEST = 10**6
 """Bursts that come more often than every 1 us are below what the channel resolves."""
 
 
-def _master(name: str) -> str:
-    if not name.strip() or "/" in name or not name.isprintable():
-        raise ValueError(f"{name!r} cannot be a name; use letters, digits and '-', '_' or '.'")
-    return name
-
-
 @dataclass(frozen=True, slots=True, config=STRICT)
 class MachineSpec:
     """A board: BPU cores, DRAM, a host, and other masters of the DRAM by name."""
@@ -311,7 +321,7 @@ class MachineSpec:
     dram: Annotated[DramSpec, _about("The memory")]
     host: Annotated[HostSpec, _about("The CPU cluster and its runtime")]
     masters: Annotated[
-        dict[Annotated[str, AfterValidator(_master)], MasterSpec],
+        dict[Annotated[str, AfterValidator(_named)], MasterSpec],
         _about("Other masters of the memory by name: cameras, displays, codecs"),
     ] = Field(default_factory=dict)
     clocks: Annotated[ClocksSpec, _about("Clocks that may change")] = Field(default_factory=ClocksSpec)

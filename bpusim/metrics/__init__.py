@@ -4,7 +4,7 @@ from bpusim.metrics.causes import CAUSES, Ledger, shares_ms
 from bpusim.metrics.figures import Figures, figures
 from bpusim.metrics.heat import HeatStats, TripStats
 from bpusim.metrics.recorder import CoreCounters, Recorder
-from bpusim.metrics.result import CoreStats, DramStats, Result, RunWarning
+from bpusim.metrics.result import CoreStats, DramStats, HeapStats, Result, RunWarning
 from bpusim.metrics.samples import Samples
 from bpusim.metrics.stats import ChatStats, EndStats, FrameStats, PhaseStats, PipelineStats
 from bpusim.metrics.streams import ChatRecord, FrameRecord, PipelineRecord, RequestRow, rate_per_s
@@ -20,6 +20,7 @@ __all__ = [
     "Figures",
     "FrameRecord",
     "FrameStats",
+    "HeapStats",
     "HeatStats",
     "Ledger",
     "PhaseStats",

@@ -13,7 +13,7 @@ from bpusim.metrics.streams import RequestRow, rate_per_s
 from bpusim.ports import BufferKind
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["CoreStats", "DramStats", "Result", "RunWarning"]
+__all__ = ["CoreStats", "DramStats", "HeapStats", "Result", "RunWarning"]
 
 SCHEMA = "bpusim-summary/1"
 
@@ -144,6 +144,26 @@ class DramStats:
 
 
 @dataclass(frozen=True, slots=True)
+class HeapStats:
+    """A reserved stretch of memory: its size, what lies in it, and the largest block that it could still take."""
+
+    bytes: int
+    used: int
+    free: int
+    blocks: Mapping[str, int]
+    """Bytes by ``MODEL.PART``, in order of address."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "size_bytes": self.bytes,
+            "used_bytes": self.used,
+            "free_bytes": self.free,
+            "blocks_bytes": dict(self.blocks),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """A whole run. ``requests``: a row each in order of arrival, None unless the run was told to keep them
     (``simulate(..., records=True)``)."""
@@ -165,6 +185,8 @@ class Result:
     journal: Sequence[Any] | None = field(default=None, repr=False)
     """What happened to each call (:class:`bpusim.runtime.Event`: at, core, call, what), in order of time; None unless
     the run was told to keep it (``simulate(..., journal=True)``)."""
+    heaps: Mapping[str, HeapStats] = field(default_factory=dict)
+    """Empty where memory is not cut into heaps."""
 
     @property
     def chats(self) -> dict[str, ChatStats]:
@@ -219,6 +241,10 @@ class Result:
             "cores": {k: v.to_dict() for k, v in self.cores.items()},
             "dram": self.dram.to_dict(),
             **({"heat": self.heat.to_dict()} if self.heat is not None else {}),
-            "memory": {"resident_bytes": self.resident_bytes, "usable_bytes": self.usable_bytes},
+            "memory": {
+                "resident_bytes": self.resident_bytes,
+                "usable_bytes": self.usable_bytes,
+                **({"heaps": {k: h.to_dict() for k, h in self.heaps.items()}} if self.heaps else {}),
+            },
             "warnings": [{"code": w.code, "text": w.text} for w in self.warnings],
         }

@@ -33,7 +33,9 @@ def print_result(result: Result, file: IO[str] | None = None, *, console: Consol
     tables += [_requests(chats)] if any(_open(s) for s in chats.values()) else []
     tables += [_frames(frames)] if frames else []
     tables += [_pipelines(pipelines)] if pipelines else []
-    tables += [*_breakdown(result, console), *_cores(result), _dram(result), _masters(result)]
+    tables += [*_breakdown(result, console), *_cores(result), _dram(result)]
+    tables += [_heaps(result)] if result.heaps else []
+    tables += [_masters(result)]
     for table in tables:
         console.print()
         console.print(table)
@@ -186,6 +188,15 @@ def _cores(result: Result) -> list[Table]:
         table.add_row(name, str(c.calls), *map(_percent, fractions))
         why.add_row(name, *(_percent(c.waits[w]) for w in ("dram", "host", "other_core", "no_work")))
     return [table, why]
+
+
+def _heaps(result: Result) -> Table:
+    table = plain_table("Heaps", "heap", "size", "used", "free in one piece", "blocks")
+    table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
+    for name, h in result.heaps.items():
+        cells = (format_quantity(n, "size") for n in (h.bytes, h.used, h.free))
+        table.add_row(Text(name), *cells, Text(", ".join(h.blocks) or "-"))
+    return table
 
 
 def _masters(result: Result) -> Table:

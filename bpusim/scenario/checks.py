@@ -24,6 +24,7 @@ def cross_problems(document: Document, traces: dict[str, Path]) -> Iterator[Prob
     cores = _cores(document)
     for name in models:
         yield from _cores_exist(document, name, cores)
+        yield from _heap_exists(document, name)
         if name in traces:
             yield from _trace_exists(document, name, traces[name])
     yield from _masters_exist(document, cores)
@@ -81,6 +82,14 @@ def _cores_exist(document: Document, model: str, cores: list[str]) -> Iterator[P
         if core in seen:
             yield _problem(document, here, f"core '{core}' is listed twice", "name each core once")
         seen.add(core)
+
+
+def _heap_exists(document: Document, model: str) -> Iterator[Problem]:
+    path: KeyPath = ("models", model, "heap")
+    heap, heaps = _at(document, *path), _names(document, "machine", "dram", "heaps")
+    if isinstance(heap, str) and heap not in heaps:
+        do = did_you_mean(heap, heaps) if heaps else f"add machine.dram.heaps: {{{heap}: 1 GB}}, or remove it"
+        yield _problem(document, path, f"the memory has no heap '{heap}'", do)
 
 
 def _trace_exists(document: Document, model: str, trace: Path) -> Iterator[Problem]:

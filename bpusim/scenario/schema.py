@@ -73,6 +73,9 @@ class ModelSpec(Section):
     max_call: Annotated[Duration, Field(gt=0)] | None = Field(
         None, description="Longest piece of its calls, others may go between two; uncut if absent"
     )
+    heap: str | None = Field(
+        None, description="Heap of machine.dram.heaps for all of it; the first with room if absent"
+    )
 
     @field_validator("split")
     @classmethod

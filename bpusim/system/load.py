@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bpusim.errors import BpusimError, Problem, ScenarioError, TraceError
+from bpusim.errors import BpusimError, Place, Problem, ScenarioError, TraceError
 from bpusim.metrics import RunWarning
 from bpusim.runtime import MemoryMap, Need, PlacedModel, lay_out, place
 from bpusim.scenario import ChatSpec, FramesSpec, Scenario
@@ -117,7 +117,14 @@ def memory_of(scenario: Scenario, models: Mapping[str, PlacedModel]) -> MemoryMa
     needs = []
     for name, model in models.items():
         needs.append(Need.of(name, model.trace, model.context, sequences_of(scenario, name)))
-    return lay_out(needs, scenario.machine.dram.usable, scenario.where("models"))
+    dram = scenario.machine.dram
+    pinned = {name: spec.heap for name, spec in scenario.models.items() if spec.heap is not None}
+    return lay_out(needs, dram.usable, scenario.where("models"), dram.heaps, pinned, _place_of(scenario))
+
+
+def _place_of(scenario: Scenario) -> Callable[[str], Place]:
+    """Where a model is in the scenario: its heap, or itself."""
+    return lambda name: scenario.where("models", name, "heap")
 
 
 def check_streams(scenario: Scenario, models: Mapping[str, PlacedModel], lengths: Mapping[Where, Lengths]) -> None:

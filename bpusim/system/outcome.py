@@ -10,6 +10,7 @@ from bpusim.metrics import (
     CoreStats,
     DramStats,
     FrameStats,
+    HeapStats,
     PhaseStats,
     PipelineStats,
     RequestRow,
@@ -104,6 +105,7 @@ def result_of(system: System) -> Result:
         scenario.about,
         heat,
         system.journal,
+        {h.name: HeapStats(h.bytes, h.used, h.free, {b.name: b.bytes for b in h.blocks}) for h in system.memory.heaps},
     )
 
 
