@@ -281,3 +281,97 @@ def test_addresses_follow_the_heaps_at_bank_fidelity() -> None:
     assert regions["cpu"]["weights"][0] == second + 700_000_000
     flow = simulate(path, set={k: v for k, v in bank.items() if k != "engine.dram"})
     assert frames(system.run()).latency_mean_ms == pytest.approx(frames(flow).latency_mean_ms, rel=0.05)
+
+
+DETECTOR_BYTES = 23_561_152
+SLOW_STORAGE = {"models.d.load": {"rate": "400 MB/s", "fixed": "70 ms"}}
+
+
+def test_the_first_frame_waits_for_its_weights_and_is_counted_apart() -> None:
+    """BH-32: of 100 frames the first takes the load and the session on top; means and percentiles leave it out."""
+    warm = frames(cam("rate: 4 Hz, count: 100"))
+    cold = frames(cam("rate: 4 Hz, count: 100", set=SLOW_STORAGE))
+    loading = DETECTOR_BYTES / 400e3 + 70
+    assert (warm.cold.count, cold.cold.count) == (0, 1)
+    assert cold.frames == 100
+    assert cold.cold.breakdown_ms["loading"] == pytest.approx(loading, abs=0.001)
+    assert cold.cold.mean_ms == pytest.approx(loading + alone(), abs=0.001)
+    assert sum(cold.cold.breakdown_ms.values()) == pytest.approx(cold.cold.mean_ms, abs=1e-9)
+    assert cold.breakdown_ms["loading"] == 0
+    for figure in ("latency_mean_ms", "latency_p50_ms", "latency_p99_ms"):
+        assert getattr(cold, figure) == pytest.approx(getattr(warm, figure), abs=1e-6)
+
+
+def test_loading_moves_the_weights_through_the_channel() -> None:
+    """BH-32: they are written to memory once, at no more than the storage's rate."""
+    result = cam("rate: 4 Hz, count: 3", set=SLOW_STORAGE)
+    assert result.dram.moved["cpu"]["weights", True] == DETECTOR_BYTES
+    assert "cpu" not in cam("rate: 4 Hz, count: 3").dram.moved
+
+
+def test_what_is_loaded_in_time_is_not_cold() -> None:
+    """BH-32: a load that begins with the run is over after 129 ms."""
+    early = SLOW_STORAGE | {"models.d.load.when": "start"}
+    for start, count in (("120 ms", 1), ("130 ms", 0)):
+        assert frames(cam(f"rate: 4 Hz, count: 3, start: {start}", set=early)).cold.count == count
+
+
+def test_models_are_loaded_one_after_the_other() -> None:
+    """BH-32: one storage serves both; the second waits for the first one's bytes, not for its session."""
+    load = "{rate: 400 MB/s, fixed: 70 ms, when: start}"
+    result = run(
+        {"f": "frames: d, rate: 2 Hz, count: 2", "g": "frames: e, rate: 2 Hz, count: 2"},
+        models=f"  e: {{trace: '{DETECTOR}', cores: bpu1, load: {load}}}\n",
+        set=SLOW_STORAGE | {"models.d.load.when": "start"},
+    )
+    bytes_ms, waits = DETECTOR_BYTES / 400e3, [frames(result, n).cold.breakdown_ms["loading"] for n in "fg"]
+    assert waits == pytest.approx([bytes_ms + 70 - 0.6, 2 * bytes_ms + 70 - 0.6], abs=0.01)  # 0.6 ms is per_frame
+
+
+def test_a_cold_chat_and_a_cold_pipeline_are_counted_apart() -> None:
+    """BH-32: the first token of the first request; the first run of a pipeline, to each of its ends."""
+    load = {"models.m.load": {"rate": "1 GB/s"}, "models.d.load": {"rate": "1 GB/s"}}
+    users = {"a": "chat: m, prompt: 8, output: 3, requests: 3"}
+    cold, warm = chat(run(users, set=load)), chat(run(users))
+    assert (cold.cold.count, cold.requests, cold.tokens) == (1, 3, 9)
+    assert cold.cold.breakdown_ms["loading"] == pytest.approx(323.433, abs=0.01)
+    assert cold.ttft_mean_ms == pytest.approx(warm.ttft_mean_ms, rel=1e-3)
+    assert cold.e2e_p99_ms == pytest.approx(warm.e2e_p99_ms, rel=1e-3)
+    stages = "{see: {frames: d}, say: {chat: m, after: see, prompt: 8, output: 2}}"
+    loop = f"pipeline: {stages}, trigger: {{every: 1 s}}, count: 3"
+    end = run({"loop": loop}, set=load).to_dict()["streams"]["loop"]["ends"]["say"]
+    assert end["cold"] == 1
+    assert end["cold_breakdown_ms"]["loading"] == pytest.approx(323.433 + 23.561, abs=0.01)
+    assert end["breakdown_ms"]["loading"] == 0
+
+
+SRAM = "16 MiB"
+
+
+@pytest.mark.parametrize("first", ["d", "e"])
+def test_the_order_of_models_decides_who_streams(first: str) -> None:
+    """BH-17: two models of 23.6 MB on a core that keeps 16 MiB of weights: the sums match, and so does the memory."""
+    room, frames_each = 16 << 20, 5
+    order = f"  e: {{trace: '{DETECTOR}', cores: bpu1}}\n"
+    path = Path(_folder()) / "sram.yaml"
+    known = f"  d: {{trace: '{DETECTOR}', cores: bpu1}}\n"
+    models = known + order if first == "d" else order + known
+    streams = "".join(f"  {m}: {{frames: {m}, rate: 5 Hz, count: {frames_each}}}\n" for m in "de")
+    path.write_text(
+        f"machine: {{preset: bpu80, cores: {{weights_sram: {SRAM}}}}}\nmodels:\n{models}streams:\n{streams}"
+    )
+    result = simulate(path)
+    table = {w.model: (w.resident, w.streamed) for w in result.weights}
+    other = "e" if first == "d" else "d"
+    assert table == {first: (room, DETECTOR_BYTES - room), other: (0, DETECTOR_BYTES)}
+    # All of both comes once; later frames read what is streamed.
+    read = 2 * DETECTOR_BYTES + (frames_each - 1) * sum(streamed for _, streamed in table.values())
+    assert result.dram.moved["bpu1"]["weights", False] == read
+
+
+def test_resident_weights_save_their_time_in_the_channel() -> None:
+    """BH-24: a decode step that waits for its weights is faster by what stays on chip, over the port's rate."""
+    users = {"a": "chat: m, prompt: 8, output: 40"}
+    streamed, kept = (chat(run(users, set=s)) for s in ({}, {"machine.cores.weights_sram": "64 MiB"}))
+    saved = (streamed.tpot_mean_ms or 0) - (kept.tpot_mean_ms or 0)
+    assert saved == pytest.approx((64 << 20) / 17.1e6, rel=0.05)

@@ -163,6 +163,17 @@ class HostCluster:
         self._return()
         self._watch()
 
+    def write(self, traffic: HostTraffic, limit: int) -> simpy.Event:
+        """Move ``traffic`` at no more than ``limit`` B/s without a CPU core, as a device behind its port does."""
+        done = simpy.Event(self.env)
+
+        def over(_: object) -> None:
+            self.observer.moved(self.port.name, traffic.moved, self.env.now)  # type: ignore[arg-type]
+            done.succeed()
+
+        self.port.start(traffic, limit=float(limit), then=over)
+        return done
+
     def fallback_ps(self, work: CpuWork) -> Ps:
         """CPU time of a fallback op: entry into the kernel and cycles per element by class."""
         cycles = sum(n * self.spec.cost(c) for c, n in work.elements.items())

@@ -135,6 +135,9 @@ class CoreSpec:
     op_overhead: Annotated[Duration, _about("Fetch and start of an op")]
     layer_sync: Annotated[Duration, _about("Synchronisation at the end of each layer")]
     toolchain: Annotated[str, _about("Version of the compiler's rules")]
+    weights_sram: Annotated[
+        Capacity | None, _about("Memory of each core for weights that stay there between calls; none if absent")
+    ] = None
 
     def fingerprint(self) -> dict[str, Any]:
         """What a trace is compiled for, by path in the machine file: what shapes its ops, no more."""

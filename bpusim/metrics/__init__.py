@@ -4,15 +4,16 @@ from bpusim.metrics.causes import CAUSES, Ledger, shares_ms
 from bpusim.metrics.figures import Figures, figures
 from bpusim.metrics.heat import HeatStats, TripStats
 from bpusim.metrics.recorder import CoreCounters, Recorder
-from bpusim.metrics.result import CoreStats, DramStats, HeapStats, Result, RunWarning
+from bpusim.metrics.result import CoreStats, DramStats, HeapStats, Result, RunWarning, WeightStats
 from bpusim.metrics.samples import Samples
-from bpusim.metrics.stats import ChatStats, EndStats, FrameStats, PhaseStats, PipelineStats
+from bpusim.metrics.stats import ChatStats, ColdStats, EndStats, FrameStats, PhaseStats, PipelineStats
 from bpusim.metrics.streams import ChatRecord, FrameRecord, PipelineRecord, RequestRow, rate_per_s
 
 __all__ = [
     "CAUSES",
     "ChatRecord",
     "ChatStats",
+    "ColdStats",
     "CoreCounters",
     "CoreStats",
     "DramStats",
@@ -32,6 +33,7 @@ __all__ = [
     "RunWarning",
     "Samples",
     "TripStats",
+    "WeightStats",
     "figures",
     "rate_per_s",
     "shares_ms",

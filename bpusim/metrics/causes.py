@@ -20,6 +20,7 @@ CAUSES = (
     "host",
     "fallback",
     "handover",
+    "loading",
     "queueing",
     "camera",
     "pacing",
@@ -29,11 +30,13 @@ CAUSES = (
 in it. ``contention``: for other masters of the channel. ``throttling``: what clocks below those the machine was made
 for cost, whoever chose them. ``wakeup``: of cores that had fallen asleep. ``dispatch``: submitting calls, interrupts,
 op overhead. ``host``: tokenising, sampling, logging, allocation. ``fallback``: CPU ops and their crossings.
-``handover``: from core to core in a pipeline split. ``queueing``: for a busy core or CPU. ``camera``: stages outside
-the machine. ``pacing``: a token that was held back, because its user asked for a slower pace."""
+``handover``: from core to core in a pipeline split. ``loading``: waiting for a model's weights to come from storage.
+``queueing``: for a busy core or CPU. ``camera``: stages outside the machine. ``pacing``: a token that was held back,
+because its user asked for a slower pace."""
 
 
 _AT = {cause: k for k, cause in enumerate(CAUSES)}
+_LOADING = _AT["loading"]
 
 
 class Ledger:
@@ -48,6 +51,11 @@ class Ledger:
     def spent(self) -> dict[str, Ps]:
         """Time of every cause, none left out."""
         return dict(zip(CAUSES, self._spent, strict=True))
+
+    @property
+    def cold(self) -> bool:
+        """Whether any of it was spent on loading weights."""
+        return self._spent[_LOADING] > 0
 
     @property
     def total(self) -> Ps:

@@ -13,7 +13,7 @@ from bpusim.metrics.streams import RequestRow, rate_per_s
 from bpusim.ports import BufferKind
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["CoreStats", "DramStats", "HeapStats", "Result", "RunWarning"]
+__all__ = ["CoreStats", "DramStats", "HeapStats", "Result", "RunWarning", "WeightStats"]
 
 SCHEMA = "bpusim-summary/1"
 
@@ -164,6 +164,27 @@ class HeapStats:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightStats:
+    """Weights of a model, or of a part of it, on a core (``any``: on whichever is free)."""
+
+    model: str
+    core: str
+    resident: int
+    """Bytes that stay on the core once the first step has read them."""
+    streamed: int
+    """All others: they come from memory whenever they are used."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "model": self.model,
+            "core": self.core,
+            "resident_bytes": self.resident,
+            "streamed_bytes": self.streamed,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """A whole run. ``requests``: a row each in order of arrival, None unless the run was told to keep them
     (``simulate(..., records=True)``)."""
@@ -187,6 +208,8 @@ class Result:
     the run was told to keep it (``simulate(..., journal=True)``)."""
     heaps: Mapping[str, HeapStats] = field(default_factory=dict)
     """Empty where memory is not cut into heaps."""
+    weights: Sequence[WeightStats] = ()
+    """Empty where no weights stay on the cores."""
 
     @property
     def chats(self) -> dict[str, ChatStats]:
@@ -245,6 +268,7 @@ class Result:
                 "resident_bytes": self.resident_bytes,
                 "usable_bytes": self.usable_bytes,
                 **({"heaps": {k: h.to_dict() for k, h in self.heaps.items()}} if self.heaps else {}),
+                **({"weights": [w.to_dict() for w in self.weights]} if self.weights else {}),
             },
             "warnings": [{"code": w.code, "text": w.text} for w in self.warnings],
         }

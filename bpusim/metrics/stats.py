@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bpusim.metrics.causes import Ledger, shares_ms
 from bpusim.metrics.recorder import CoreCounters
 from bpusim.metrics.samples import Samples
 from bpusim.metrics.slo import Limited, fail
-from bpusim.metrics.streams import ChatRecord, FrameRecord, PipelineRecord, rate_per_s
+from bpusim.metrics.streams import ChatRecord, Cold, FrameRecord, PipelineRecord, rate_per_s
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["ChatStats", "EndStats", "FrameStats", "PhaseStats", "PipelineStats"]
+__all__ = ["ChatStats", "ColdStats", "EndStats", "FrameStats", "PhaseStats", "PipelineStats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,32 @@ class PhaseStats:
 
 
 @dataclass(frozen=True, slots=True)
+class ColdStats:
+    """What had to wait for weights to load: how many, their mean time and its causes. No other mean and no percentile
+    counts them; numbers of requests, frames, tokens, and of those in time or late, do."""
+
+    count: int = 0
+    mean_ms: float | None = None
+    breakdown_ms: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, cold: Cold) -> ColdStats:
+        """From a record."""
+        mean, shares = shares_ms(cold.ledger.spent, len(cold.times))
+        return cls(len(cold.times), mean if len(cold.times) else None, shares)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, among the figures of a stream."""
+        return {"cold": self.count, "cold_mean_ms": self.mean_ms, "cold_breakdown_ms": dict(self.breakdown_ms)}
+
+
+NEVER = ColdStats()
+
+
+@dataclass(frozen=True, slots=True)
 class ChatStats(Limited):
-    """A chat stream. Means are over all first tokens and over all later tokens; None where there are none."""
+    """A chat stream. Means are over all first tokens and over all later tokens, cold requests left out; None where
+    there are none."""
 
     tokens: int
     requests: int
@@ -76,6 +100,8 @@ class ChatStats(Limited):
     weight: float = 1.0
     slo_ttft_ms: float | None = None
     slo_tpot_ms: float | None = None
+    cold: ColdStats = NEVER
+    """First tokens of requests that waited for weights to load; their whole times are in no E2E figure either."""
 
     @classmethod
     def of(cls, r: ChatRecord, elapsed: Ps, phases: Mapping[str, PhaseStats]) -> ChatStats:
@@ -111,6 +137,7 @@ class ChatStats(Limited):
             weight=r.weight,
             slo_ttft_ms=_ms(r.slo[0]),
             slo_tpot_ms=_ms(r.slo[1]),
+            cold=ColdStats.of(r.cold),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -143,6 +170,7 @@ class ChatStats(Limited):
             "tokens_per_s": self.tokens_per_s,
             "breakdown_ms": dict(self.breakdown_ms),
             "ttft_breakdown_ms": dict(self.ttft_breakdown_ms),
+            **self.cold.to_dict(),
             "phases": {k: v.to_dict() for k, v in self.phases.items()},
         }
 
@@ -170,6 +198,8 @@ class FrameStats(Limited):
     """Frames in the system, over time."""
     under_way_at_end: int = 0
     deadline_ms: float | None = None
+    cold: ColdStats = NEVER
+    """Frames that waited for weights to load."""
 
     @classmethod
     def of(cls, r: FrameRecord, elapsed: Ps) -> FrameStats:
@@ -177,12 +207,12 @@ class FrameStats(Limited):
         mean, shares = shares_ms(r.ledger.spent, len(r.latencies))
         return cls(
             captured=r.captured,
-            frames=len(r.latencies),
+            frames=r.through,
             dropped=r.dropped,
             latency_mean_ms=mean if r.latencies else None,
             latency_p50_ms=r.latencies.percentile_ms(50),
             latency_p99_ms=r.latencies.percentile_ms(99),
-            fps=rate_per_s(len(r.latencies), elapsed),
+            fps=rate_per_s(r.through, elapsed),
             breakdown_ms=shares,
             late=r.late,
             lost=r.lost,
@@ -191,6 +221,7 @@ class FrameStats(Limited):
             under_way_mean=r.present.mean(elapsed),
             under_way_at_end=r.present.now,
             deadline_ms=_ms(r.deadline),
+            cold=ColdStats.of(r.cold),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -212,6 +243,7 @@ class FrameStats(Limited):
             "latency_p99_ms": self.latency_p99_ms,
             "fps": self.fps,
             "breakdown_ms": dict(self.breakdown_ms),
+            **self.cold.to_dict(),
         }
 
 
@@ -225,6 +257,8 @@ class EndStats:
     deadline_ms: float | None
     late: int
     breakdown_ms: Mapping[str, float]
+    cold: ColdStats = NEVER
+    """Runs that waited for weights to load on the way."""
 
     @classmethod
     def of(cls, r: PipelineRecord, stage: str) -> EndStats:
@@ -238,6 +272,7 @@ class EndStats:
             _ms(r.limits.get(stage)),
             r.late.get(stage, 0),
             shares,
+            ColdStats.of(r.cold.get(stage, Cold())),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -249,6 +284,7 @@ class EndStats:
             "deadline_ms": self.deadline_ms,
             "late": self.late,
             "breakdown_ms": dict(self.breakdown_ms),
+            **self.cold.to_dict(),
         }
 
 
@@ -297,7 +333,10 @@ class PipelineStats(Limited):
         """As of other streams, with the figures of its ends by ``STAGE_FIGURE``: ``assert_slo(talk_p99="1 s")``."""
         flat = {k: v for k, v in self.to_dict().items() if not isinstance(v, dict)}
         flat |= {
-            f"{stage}_{k}": v for stage, e in self.ends.items() for k, v in e.to_dict().items() if k != "breakdown_ms"
+            f"{stage}_{k}": v
+            for stage, e in self.ends.items()
+            for k, v in e.to_dict().items()
+            if not isinstance(v, dict)
         }
         fail(flat, limits)
 

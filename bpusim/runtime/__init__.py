@@ -2,8 +2,9 @@
 
 from bpusim.runtime.calls import ORDINARY, Call, CoreView, Policy, Terms, Told
 from bpusim.runtime.executor import Executor, RuntimeOptions, Session
+from bpusim.runtime.loading import Loader, LoadTerms
 from bpusim.runtime.memory import MemoryMap, Need, lay_out
-from bpusim.runtime.placement import PlacedModel, place
+from bpusim.runtime.placement import PlacedModel, keep_weights, place
 from bpusim.runtime.policies import HIGH, POLICIES, Fifo, Priority, policy_maker
 from bpusim.runtime.queue import CoreQueue, Event
 from bpusim.runtime.waits import CoreWaits
@@ -19,6 +20,8 @@ __all__ = [
     "Event",
     "Executor",
     "Fifo",
+    "LoadTerms",
+    "Loader",
     "MemoryMap",
     "Need",
     "PlacedModel",
@@ -28,6 +31,7 @@ __all__ = [
     "Session",
     "Terms",
     "Told",
+    "keep_weights",
     "lay_out",
     "place",
     "policy_maker",

@@ -115,11 +115,15 @@ class Executor:
         more: bool = False,
         deadline: Ps | None = None,
     ) -> Generator[simpy.Event, Any, None]:
-        """One pass over a phase of ``model``: a prefill chunk, a decode step, or a frame.
+        """One pass over a phase of ``model``: a prefill chunk, a decode step, or a frame, once its weights are there.
 
         ``deadline``: when it should be over, for policies that ask. ``more``: another step is sure to follow, so that
         an asynchronous runtime prepares its first call meanwhile.
         """
+        if model.loader is not None and not model.loader.loaded:
+            begin = self.now()
+            yield model.loader.begin()
+            ledger.add("loading", self.now() - begin)
         route = self._routes.get((model.name, phase))
         if route is None:
             route = self._routes[model.name, phase] = self._route(model, phase, kv, tokens)
@@ -131,6 +135,8 @@ class Executor:
                     yield from self._fallback(segment, ledger)
                 else:
                     yield from self._call(session, next(calls), segment, again, ledger, deadline)
+            if part in model.on_chip:
+                model.warm.add(part)
 
     def _route(self, model: PlacedModel, phase: str, kv: int, tokens: int) -> list[list[_Leg]]:
         """The calls of a phase, part by part: where each goes, and what the way there and back is charged to."""

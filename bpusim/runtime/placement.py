@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from bpusim.trace import Program, Trace
+from bpusim.runtime.loading import Loader
+from bpusim.trace import Program, Trace, with_resident
 from bpusim.units import Ps
 
-__all__ = ["PlacedModel", "place"]
+__all__ = ["PlacedModel", "keep_weights", "place"]
 
 _KEPT = 64
 
@@ -26,7 +27,13 @@ class PlacedModel:
     max_call: Ps | None = None
     anywhere: tuple[int, ...] = ()
     """Cores of which each call goes to the one with the shortest line; empty if its parts stay where they are."""
-    _bound: OrderedDict[tuple[int, str, int, int], Program] = field(default_factory=OrderedDict, repr=False)
+    loader: Loader | None = None
+    """What its first step waits for; None if it is loaded before the run begins."""
+    on_chip: dict[int, tuple[Trace, int]] = field(default_factory=dict)
+    """By part: it as it runs once its weights have been read, and how many bytes of them stay on its core."""
+    warm: set[int] = field(default_factory=set)
+    """Parts of those that have been read."""
+    _bound: OrderedDict[tuple[int, str, int, int, bool], Program] = field(default_factory=OrderedDict, repr=False)
 
     @property
     def cores(self) -> tuple[int, ...]:
@@ -35,14 +42,28 @@ class PlacedModel:
 
     def bind(self, part: int, phase: str, kv: int, tokens: int) -> Program:
         """A part at a position. Prefill chunks and frames come again and are kept; a decode step is bound each time."""
+        warm = part in self.warm
+        trace = self.on_chip[part][0] if warm else self.parts[part][1]
         if phase == "decode":
-            return self.parts[part][1].bind(phase, kv=kv, tokens=tokens)
-        key = (part, phase, kv, tokens)
+            return trace.bind(phase, kv=kv, tokens=tokens)
+        key = (part, phase, kv, tokens, warm)
         if key not in self._bound:
-            self._bound[key] = self.parts[part][1].bind(phase, kv=kv, tokens=tokens)
+            self._bound[key] = trace.bind(phase, kv=kv, tokens=tokens)
             if len(self._bound) > _KEPT:
                 self._bound.popitem(last=False)
         return self._bound[key]
+
+
+def keep_weights(models: Iterable[PlacedModel], room: int) -> None:
+    """Give each model, in their order, what the ones before have left of ``room`` bytes on each of its cores, for
+    weights that stay there from the end of its first step on. A model that may run on any core gets none."""
+    left: dict[int, int] = {}
+    for model in models:
+        for part, (core, trace) in enumerate(model.parts if not model.anywhere else ()):
+            view, kept = with_resident(trace, left.setdefault(core, room))
+            if kept:
+                model.on_chip[part] = view, kept
+                left[core] -= kept
 
 
 def place(

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, Wit
 from bpusim.hardware.spec import MachineSpec
 from bpusim.scenario.section import Count, Name, Section, is_count
 from bpusim.scenario.streams import StreamSpec
-from bpusim.units import DIMENSIONS, Duration, format_quantity
+from bpusim.units import DIMENSIONS, Bandwidth, Duration, format_quantity
 
 __all__ = ["EngineOptions", "HostOptions", "ModelSpec", "RunOptions", "ScenarioSpec", "json_schema"]
 
@@ -30,6 +30,16 @@ def _split(value: Any) -> Any:
     if not isinstance(value, list | tuple) or not value or not all(is_count(n) for n in value):
         raise ValueError("not a split of the layers; write even, or layers per core such as [14, 14]")
     return tuple(value)
+
+
+class LoadSpec(Section):
+    """How a model's weights come from storage into memory; models go one after the other."""
+
+    rate: Annotated[Bandwidth, Field(gt=0)] = Field(description="Bytes a second that the storage gives")
+    fixed: Duration = Field(0, description="Work of a CPU core after that: making the session, compiling")
+    when: Literal["first_use", "start"] = Field(
+        "first_use", description="Whether it begins with the first step or frame, or with the run"
+    )
 
 
 class ModelSpec(Section):
@@ -72,6 +82,9 @@ class ModelSpec(Section):
     )
     max_call: Annotated[Duration, Field(gt=0)] | None = Field(
         None, description="Longest piece of its calls, others may go between two; uncut if absent"
+    )
+    load: LoadSpec | None = Field(
+        None, description="What its first run waits for; it is loaded before the run begins if absent"
     )
     heap: str | None = Field(
         None, description="Heap of machine.dram.heaps for all of it; the first with room if absent"

@@ -27,7 +27,7 @@ from bpusim.scenario import Scenario, load_scenario
 from bpusim.system.channels import channel_of, channel_warnings, port_of
 from bpusim.system.clocking import clock_warnings, clocks_of, control_clocks
 from bpusim.system.heating import MeteredRecorder, cooling_warnings, heat_of
-from bpusim.system.load import check_streams, load_traces, memory_of, name_warnings, place_models
+from bpusim.system.load import check_streams, load_traces, load_weights, memory_of, name_warnings, place_models
 from bpusim.system.outcome import machine_warnings, policy_warnings, result_of
 from bpusim.system.streams import Streams, lengths_of, streams_of
 from bpusim.thermal import ClockControl, Heat
@@ -120,8 +120,10 @@ class System:
                 merge=_merge(scenario), plans=plans, sleep=(sleep.after, sleep.wake) if sleep is not None else None,
             )  # fmt: skip
             cores.append(core)
-        cpu = port_of(channel, "cpu", machine.host.dma, machine.host.cores)
+        loads = any(m.load is not None for m in scenario.models.values())
+        cpu = port_of(channel, "cpu", machine.host.dma, machine.host.cores + loads)
         host = HostCluster(env, machine.host, cpu, recorder, clocks["host"])
+        load_weights(env, scenario, models, host)
         routine = Routine(env)
         controls = control_clocks(env, scenario, clocks, recorder, host, channel, routine)
         heat = heat_of(env, scenario, clocks, controls, recorder, host, channel, routine)
@@ -159,6 +161,9 @@ class System:
     def run(self) -> Result:
         """Run to the end: all finite streams done, or the scenario's ``until``."""
         env = self.env
+        for m in self.models.values():
+            if m.loader is not None and m.loader.terms.early:
+                m.loader.begin()
         processes = {name: env.process(s.run(self.executor)) for name, s in self.streams.items()}
         finite = [processes[name] for name, s in self.streams.items() if s.finite]
         ends: list[simpy.Event] = [env.all_of(finite)] if finite else []

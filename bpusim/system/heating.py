@@ -101,7 +101,7 @@ def heat_stats(heat: Heat, controls: Mapping[str, ClockControl], streams: Stream
         energy_j=dict(heat.energy),
         elapsed=now,
         tokens=sum(s.record.tokens for s in chats),
-        frames=sum(len(s.record.latencies) for s in streams.values() if isinstance(s, FrameStream)),
+        frames=sum(s.record.through for s in streams.values() if isinstance(s, FrameStream)),
         tokens_lost=sum(s.record.tokens_lost(now - s.start) for s in going),
         throttled={name: c.throttled_by(now) for name, c in controls.items()},
         trips=tuple(

@@ -6,14 +6,17 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import simpy
+
+from bpusim.cores import HostCluster
 from bpusim.errors import BpusimError, Place, Problem, ScenarioError, TraceError
 from bpusim.metrics import RunWarning
-from bpusim.runtime import MemoryMap, Need, PlacedModel, lay_out, place
+from bpusim.runtime import Loader, LoadTerms, MemoryMap, Need, PlacedModel, keep_weights, lay_out, place
 from bpusim.scenario import ChatSpec, FramesSpec, Scenario
 from bpusim.system.streams import Lengths, Where, parts_of, sequences_of
 from bpusim.trace import Trace, load_trace
 
-__all__ = ["check_streams", "load_traces", "memory_of", "name_warnings", "place_models"]
+__all__ = ["check_streams", "load_traces", "load_weights", "memory_of", "name_warnings", "place_models"]
 
 _PORTABLE_NAME = re.compile(r"[A-Za-z0-9_]+")
 
@@ -104,11 +107,16 @@ def place_models(scenario: Scenario, traces: Mapping[str, Trace]) -> tuple[dict[
                 )
             )
             continue
+        if anywhere and placed.anywhere and scenario.machine.cores.weights_sram is not None:
+            text = f"model '{name}' may run on any core, so none of its weights stay in weights_sram; name its core"
+            warnings.append(RunWarning("weights-streamed", text))
         placed.priority, placed.max_call = spec.priority, spec.max_call
         models[name] = placed
         warnings.extend(RunWarning("pinned-trace", t) for t in texts)
     if problems:
         raise ScenarioError(problems)
+    if scenario.machine.cores.weights_sram is not None:
+        keep_weights(models.values(), scenario.machine.cores.weights_sram)
     return models, warnings
 
 
@@ -125,6 +133,17 @@ def memory_of(scenario: Scenario, models: Mapping[str, PlacedModel]) -> MemoryMa
 def _place_of(scenario: Scenario) -> Callable[[str], Place]:
     """Where a model is in the scenario: its heap, or itself."""
     return lambda name: scenario.where("models", name, "heap")
+
+
+def load_weights(
+    env: simpy.Environment, scenario: Scenario, models: Mapping[str, PlacedModel], host: HostCluster
+) -> None:
+    """Models that come from storage during the run get what loads them; all of them share the storage."""
+    storage = simpy.Resource(env)
+    for name, spec in scenario.models.items():
+        if spec.load is not None:
+            terms = LoadTerms(spec.load.rate, spec.load.fixed, spec.load.when == "start")
+            models[name].loader = Loader(env, name, models[name].trace.resident_bytes, terms, host, storage)
 
 
 def check_streams(scenario: Scenario, models: Mapping[str, PlacedModel], lengths: Mapping[Where, Lengths]) -> None:

@@ -16,6 +16,7 @@ from bpusim.metrics import (
     RequestRow,
     Result,
     RunWarning,
+    WeightStats,
 )
 from bpusim.runtime import HIGH, CoreWaits
 from bpusim.scenario import ChatSpec, FramesSpec, Scenario
@@ -106,6 +107,7 @@ def result_of(system: System) -> Result:
         heat,
         system.journal,
         {h.name: HeapStats(h.bytes, h.used, h.free, {b.name: b.bytes for b in h.blocks}) for h in system.memory.heaps},
+        _weights(system) if machine.cores.weights_sram is not None else (),
     )
 
 
@@ -120,6 +122,16 @@ def _chat(system: System, label: str, chat: ChatStream, elapsed: Ps, peak: int) 
 def _waits(waits: CoreWaits) -> dict[str, Ps]:
     waits.change()  # up to now
     return {"dram": waits.dram, "host": waits.host, "other_core": waits.elsewhere, "no_work": waits.nothing}
+
+
+def _weights(system: System) -> list[WeightStats]:
+    out = []
+    for m in system.models.values():
+        for part, (core, trace) in enumerate(m.parts):
+            kept = m.on_chip[part][1] if part in m.on_chip else 0
+            name = "any" if m.anywhere else system.cores[core].name
+            out.append(WeightStats(m.name, name, kept, trace.resident_bytes - kept))
+    return out
 
 
 def _load_log(system: System, core: int) -> list[str]:
@@ -216,7 +228,7 @@ def _growing(system: System, now: Ps) -> list[RunWarning]:
             r = s.record
             gone = r.dropped + r.lost
             if gone > _DROPPED * (r.captured + r.lost):
-                rate = len(r.latencies) * PS_PER_S / now if now else 0.0
+                rate = r.through * PS_PER_S / now if now else 0.0
                 part = gone / (r.captured + r.lost)
                 text = f"{name}: {part:.1%} of its frames are dropped; {s.rate:g} a second come, {rate:.3g} are served"
                 out.append(RunWarning("frames-dropped", text))

@@ -169,8 +169,5 @@ class FrameStream:
         yield from self._stages(executor, self.after, frame.ledger)
         latency = executor.now() - frame.captured
         frame.ledger.close(latency)
-        self.record.ledger.take(frame.ledger)
-        self.record.latencies.append(latency)
-        if self.record.deadline is not None and latency > self.record.deadline:
-            self.record.late += 1
+        self.record.ended(latency, frame.ledger)
         self._gone(executor.now())

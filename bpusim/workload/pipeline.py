@@ -175,5 +175,6 @@ class PipelineStream:
 
             ask = Ask(stage.prompt(), stage.output(), 0)
             ledger = yield from stage.chat.answer(executor, ask, first)
-        record.stage(stage.name, executor.now() - begin)
+        if not ledger.cold:
+            record.stage(stage.name, executor.now() - begin)
         marks[stage.name].reach(executor.now(), before, ledger)
