@@ -26,6 +26,7 @@ __all__ = [
     "MacSpec",
     "MachineSpec",
     "MasterSpec",
+    "SlowSpec",
     "VectorSpec",
 ]
 
@@ -273,6 +274,14 @@ class MasterSpec:
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
+class SlowSpec:
+    """CPU cores that are slower than the others, on the same clock domain and with ports like theirs."""
+
+    cores: Annotated[Count, _about("Slow CPU cores, besides the others")]
+    speed: Annotated[float, Field(gt=0, lt=1, strict=False), _about("Their speed, as a part of a fast core's")]
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
 class HostSpec:
     """The CPU cluster and what its runtime work costs."""
 
@@ -296,6 +305,8 @@ class HostSpec:
         dict[Literal["add", "mul", "exp", "div", "reduce", "convert", "mac"], Count],
         _about("CPU cycles an element takes, by class of operation"),
     ]
+    slow: Annotated[SlowSpec | None, _about("Slow CPU cores; none if absent")] = None
+    join_per_part: Annotated[Duration, _about("Starting and joining each part of work that is cut over cores")] = 0
 
     def cost(self, kind: str) -> int:
         """CPU cycles of one element of a class."""
@@ -341,6 +352,8 @@ class MachineSpec:
         fast = [n for n, m in self.masters.items() if m.period is not None and m.period < _SHORTEST]
         if fast:
             raise ValueError(f"masters: bursts of {fast[0]} come faster than every microsecond; write their mean rate")
+        if self.power is not None and self.power.host.slow is not None and self.host.slow is None:
+            raise ValueError("power.host.slow is of no core; remove it, or add host.slow: {cores: 4, speed: 0.45}")
         if self.cooling is not None and self.power is None:
             raise ValueError("cooling needs power: nothing says what heats the machine")
         return self

@@ -10,7 +10,7 @@ from typing import Any
 import simpy
 
 from bpusim.alarm import Later
-from bpusim.cores import CallResult, HostCluster, HostTraffic
+from bpusim.cores import WHOLE, CallResult, CorePool, HostCluster, HostTraffic, Laid
 from bpusim.metrics import Ledger
 from bpusim.runtime.calls import ORDINARY, Terms
 from bpusim.runtime.placement import PlacedModel
@@ -28,6 +28,8 @@ class RuntimeOptions:
     log_ops: bool = False
     memory_pool: bool = True
     async_submit: bool = True
+    fallback: Laid = WHOLE
+    """How CPU ops are laid on cores."""
 
 
 @dataclass(slots=True)
@@ -89,12 +91,12 @@ class Executor:
             self.queues[core].waits.change(host=0 if k else by, elsewhere=by if k else 0)
 
     def on_host(
-        self, duration: Ps, cause: str, ledger: Ledger, traffic: HostTraffic | None = None
+        self, duration: Ps, cause: str, ledger: Ledger, traffic: HostTraffic | None = None, laid: Laid = WHOLE
     ) -> Generator[simpy.Event, Any, None]:
         """Host work, charged to ``cause``; time in line for a CPU core is ``queueing``, what a slow clock costs is
         ``throttling``."""
         begin = self.now()
-        done = self.host.work(duration, traffic)
+        done = self.host.work(duration, traffic, laid)
         if done is not None:
             queued, lost = yield done
             if queued:
@@ -202,7 +204,8 @@ class Executor:
             ledger.add("throttling", lost)
         ledger.add(leg.enters, submitted - begin - queued - lost)
         leaving = spec.interrupt + host.cache_ps(call.written("io"))
-        over, held, away = Later(env), False, int(leg.next is not leg.queue)
+        over, away = Later(env), int(leg.next is not leg.queue)
+        held: CorePool | None = None
 
         def ended(result: CallResult) -> None:
             # The interrupt follows at once if a CPU core is free for it: one event for both.
@@ -211,9 +214,9 @@ class Executor:
                 q.waits.change(host=1, elsewhere=-away)
             if away:
                 leg.queue.waits.change(elsewhere=1)
-            held = leaving > 0 and host.take()
-            if held:
-                host.after(leaving, lambda _: over.happen(result))
+            held = host.take() if leaving > 0 else None
+            if held is not None:
+                host.after(held.span(leaving), lambda _: over.happen(result))
             else:
                 over.succeed_in(0, result)
 
@@ -229,8 +232,9 @@ class Executor:
         ledger.add_call(result.causes)
         if queued:
             ledger.add("queueing", queued)
-        if held:
-            host.give()
+        if held is not None:
+            host.give(held)
+            leaving = held.span(leaving)
             lost = self.now() - result.end - leaving
             if lost > 0:
                 ledger.add("throttling", lost)
@@ -247,7 +251,11 @@ class Executor:
             yield from self.on_host(work.tensors * spec.allocate_per_tensor, "host", ledger)
         traffic = HostTraffic(f"spill:{work.op_id}", work.moved)
         yield from self.on_host(
-            self.host.cache_ps(traffic.bytes) + self.host.fallback_ps(work), "fallback", ledger, traffic
+            self.host.cache_ps(traffic.bytes) + self.host.fallback_ps(work),
+            "fallback",
+            ledger,
+            traffic,
+            self.options.fallback,
         )
         if self.options.log_ops:
             yield from self.on_host(spec.log_per_op, "host", ledger)

@@ -33,6 +33,7 @@ def cross_problems(document: Document, traces: dict[str, Path]) -> Iterator[Prob
     yield from _memory_clock_stays(document)
     for name in _entries(document, "streams"):
         yield from _model_exists(document, name, sorted(models))
+    yield from _affinities_known(document)
     yield from _run_ends(document)
 
 
@@ -188,6 +189,20 @@ def _model_exists(document: Document, stream: str, models: list[str]) -> Iterato
         model = _at(document, *path)
         if models and isinstance(model, str) and model not in models:
             yield _problem(document, path, f"no model is named '{model}'", did_you_mean(model, models))
+
+
+def _affinities_known(document: Document) -> Iterator[Problem]:
+    """Fast and slow CPU cores only where there are slow ones."""
+    if _at(document, "machine", "host", "slow") is not None or not isinstance(_at(document, "machine", "host"), dict):
+        return
+    paths: list[KeyPath] = [("host", "affinity")]
+    for stream in _names(document, "streams"):
+        stages = _names(document, "streams", stream, "pipeline")
+        paths += [("streams", stream, "affinity"), *(("streams", stream, "pipeline", s, "affinity") for s in stages)]
+    for path in paths:
+        if _at(document, *path) in ("fast", "slow"):
+            do = "remove it, or add machine.host.slow: {cores: 4, speed: 0.45}"
+            yield _problem(document, path, "all CPU cores of the machine are alike", do)
 
 
 def _run_ends(document: Document) -> Iterator[Problem]:

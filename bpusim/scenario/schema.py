@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 
 from bpusim.hardware.spec import MachineSpec
-from bpusim.scenario.section import Count, Name, Section, is_count
+from bpusim.scenario.section import Affinity, Count, Name, Parts, Section, is_count
 from bpusim.scenario.streams import StreamSpec
 from bpusim.units import DIMENSIONS, Bandwidth, Duration, format_quantity
 
@@ -111,6 +111,8 @@ class HostOptions(Section):
     logging: Literal["off", "per_op"] = Field("off", description="Whether the runtime logs every op")
     memory_pool: Literal["on", "off"] = Field("on", description="Whether a pool keeps tensors between calls")
     submit: Literal["async", "sync"] = Field("async", description="Whether dispatch overlaps the running call")
+    affinity: Affinity = Field("any", description="CPU cores that host work may take; any: a fast one if one is free")
+    fallback_parts: Parts = Field(1, description="Parts that CPU ops are cut into, each on a core; cores: one for each")
 
 
 class EngineOptions(Section):

@@ -28,7 +28,7 @@ from bpusim.workload import ChatStream, FrameStream, PipelineStream
 if TYPE_CHECKING:
     from bpusim.system.build import System
 
-__all__ = ["machine_warnings", "policy_warnings", "result_of"]
+__all__ = ["host_warnings", "machine_warnings", "policy_warnings", "result_of"]
 
 _STUCK = 10
 """A step that takes so many times the mean is worth a warning."""
@@ -163,6 +163,25 @@ def machine_warnings(system: System) -> list[RunWarning]:
         for i, c in enumerate(system.cores)
         if i not in used
     ]
+
+
+def host_warnings(system: System) -> list[RunWarning]:
+    """Models over more cores than the host has CPU cores for, and a cut of CPU ops that there are none of."""
+    out, options = [], system.scenario.host
+    have = system.executor.host.cores()
+    kind = "" if options.affinity == "any" else f"{options.affinity} "
+    for m in system.models.values():
+        need = len(m.parts)
+        if need > have:
+            cores = f"{have} {kind}CPU core{'s' if have > 1 else ''}"
+            text = f"model {m.name} is split over {need} cores and the host has {cores}: many runtimes take a host "
+            more = f"thread for each and refuse that; give it machine.host.cores: {need}, or split it over fewer"
+            out.append(RunWarning("host-threads", text + more))
+    falls = any(op.unit == "cpu" for m in system.models.values() for p in m.trace.phases.values() for op in p.ops())
+    if options.fallback_parts != 1 and not falls:
+        text = "no model has an op that falls back to the CPU; host.fallback_parts changes nothing"
+        out.append(RunWarning("parts-unused", text))
+    return out
 
 
 def policy_warnings(scenario: Scenario, *, named: bool) -> list[RunWarning]:
