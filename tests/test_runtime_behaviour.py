@@ -430,6 +430,7 @@ def test_the_runtime_on_slow_cores_takes_longer_over_its_work() -> None:
     ("streams", "changes", "message"),
     [
         ({"a": "chat: m, prompt: 8, output: 2"}, {"host.affinity": "slow"}, "all CPU cores of the machine are alike"),
+        ({"cam": "frames: d, rate: 1 Hz"}, SLOW | {"machine.host.slow.speed": 1.5}, "1.5 is out of range"),
         ({"cam": "frames: d, rate: 1 Hz, affinity: fast"}, SLOW, "affinity means nothing without a cpu stage"),
         ({"cam": "frames: d, rate: 1 Hz, after: {cpu: 1 ms}, parts: 0"}, SLOW, "not a number of parts"),
         ({"p": "pipeline: {w: {frames: d, parts: 2}}, trigger: {every: 1 s}"}, SLOW, "parts means nothing to frames"),

@@ -278,7 +278,7 @@ class SlowSpec:
     """CPU cores that are slower than the others, on the same clock domain and with ports like theirs."""
 
     cores: Annotated[Count, _about("Slow CPU cores, besides the others")]
-    speed: Annotated[float, Field(gt=0, lt=1, strict=False), _about("Their speed, as a part of a fast core's")]
+    speed: Annotated[float, Field(ge=0.01, lt=1, strict=False), _about("Their speed, as a part of a fast core's")]
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)

@@ -177,8 +177,8 @@ def host_warnings(system: System) -> list[RunWarning]:
             text = f"model {m.name} is split over {need} cores and the host has {cores}: many runtimes take a host "
             more = f"thread for each and refuse that; give it machine.host.cores: {need}, or split it over fewer"
             out.append(RunWarning("host-threads", text + more))
-    falls = any(op.unit == "cpu" for m in system.models.values() for p in m.trace.phases.values() for op in p.ops())
-    if options.fallback_parts != 1 and not falls:
+    ops = (op for m in system.models.values() for p in m.trace.phases.values() for op in p.ops())
+    if options.fallback_parts != 1 and all(op.unit != "cpu" for op in ops):
         text = "no model has an op that falls back to the CPU; host.fallback_parts changes nothing"
         out.append(RunWarning("parts-unused", text))
     return out
