@@ -385,3 +385,252 @@ def test_a_split_of_layers_gains_nothing_where_a_split_of_ops_does() -> None:
     assert one is not None
     assert layers is not None
     assert ops < one < layers
+
+
+CHAT_USE = {"a": "chat: m, prompt: 8, output: 2", "cam": "frames: d, rate: 10 Hz, count: 2"}
+
+
+def test_a_model_that_no_heap_takes_is_an_error_with_gigabytes_free() -> None:
+    """BH-39: names the block, the heap, the shortfall, and the place of the model."""
+    heaps = {"machine.dram.heaps": {"npu0": "300 MB", "npu1": "300 MB"}}
+    with pytest.raises(BpusimError) as caught:
+        run(CHAT_USE, set=heaps)
+    text = str(caught.value)
+    assert "no heap takes m.weights of 323.4 MB: the largest free stretch is 300 MB in 'npu0', 23.4" in text
+    assert "though 600 MB are free in all" in text
+    assert "case.yaml:3:" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"machine.dram.heaps": {"x": "5 GB", "y": "1 GB"}}, "heaps of 6 GB exceed the usable 5.5 GB"),
+        ({"models.m.heap": "x"}, "the memory has no heap 'x'; add machine.dram.heaps"),
+        ({"machine.dram.heaps": {"npu0": "1 GB"}, "models.m.heap": "npu"}, "did you mean 'npu0'"),
+        ({"machine.dram.heaps": {"a/b": "1 GB"}}, "cannot be a name"),
+    ],
+)
+def test_heaps_that_cannot_be_are_errors(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(BpusimError, match=message):
+        run(CHAT_USE, set=changes)
+
+
+def test_heaps_change_nothing_but_addresses() -> None:
+    """BH-39: what fits runs as before, and the result has the map."""
+    heaps = {"machine.dram.heaps": {"npu0": "400 MB", "npu1": "700 MB"}, "models.d.heap": "npu1"}
+    plain, cut = run(CHAT_USE), run(CHAT_USE, set=heaps)
+    assert cut.elapsed == plain.elapsed
+    assert "heaps" not in plain.to_dict()["memory"]
+    table = cut.to_dict()["memory"]["heaps"]
+    assert list(table["npu0"]["blocks_bytes"]) == ["m.weights", "m.kv"]
+    assert list(table["npu1"]["blocks_bytes"]) == ["m.workspace", "d.weights", "d.workspace"]
+    assert sum(h["used_bytes"] for h in table.values()) == cut.resident_bytes == plain.resident_bytes
+
+
+def test_addresses_follow_the_heaps_at_bank_fidelity() -> None:
+    """BH-39: a model alone in the second heap lies behind the first one; its speed is that of memory anywhere."""
+    from bpusim.scenario import load_scenario
+    from bpusim.system.build import System
+
+    bank = {"engine.dram": "bank", "machine.dram.heaps": {"npu0": "800 MB", "npu1": "700 MB"}, "models.d.heap": "npu1"}
+    path = Path(_folder()) / "bank.yaml"
+    known = f"  m: {{trace: '{CHAT}', cores: bpu0}}\n  d: {{trace: '{DETECTOR}', cores: bpu1}}\n"
+    path.write_text(f"machine: bpu80\nmodels:\n{known}streams:\n  cam: {{frames: d, rate: 10 Hz, count: 2}}\n")
+    system = System.build(load_scenario(path, bank))
+    regions = system.channel._regions  # type: ignore[union-attr]
+    second = -(-800_000_000 // 4096) * 4096
+    assert regions["bpu0"]["weights"][0] == 0
+    assert regions["bpu1"]["weights"][0] == second
+    assert regions["cpu"]["weights"][0] == second + 700_000_000
+    flow = simulate(path, set={k: v for k, v in bank.items() if k != "engine.dram"})
+    assert frames(system.run()).latency_mean_ms == pytest.approx(frames(flow).latency_mean_ms, rel=0.05)
+
+
+DETECTOR_BYTES = 23_561_152
+SLOW_STORAGE = {"models.d.load": {"rate": "400 MB/s", "fixed": "70 ms"}}
+
+
+def test_the_first_frame_waits_for_its_weights_and_is_counted_apart() -> None:
+    """BH-32: of 100 frames the first takes the load and the session on top; means and percentiles leave it out."""
+    warm = frames(cam("rate: 4 Hz, count: 100"))
+    cold = frames(cam("rate: 4 Hz, count: 100", set=SLOW_STORAGE))
+    loading = DETECTOR_BYTES / 400e3 + 70
+    assert (warm.cold.count, cold.cold.count) == (0, 1)
+    assert cold.frames == 100
+    assert cold.cold.breakdown_ms["loading"] == pytest.approx(loading, abs=0.001)
+    assert cold.cold.mean_ms == pytest.approx(loading + alone(), abs=0.001)
+    assert sum(cold.cold.breakdown_ms.values()) == pytest.approx(cold.cold.mean_ms, abs=1e-9)
+    assert cold.breakdown_ms["loading"] == 0
+    for figure in ("latency_mean_ms", "latency_p50_ms", "latency_p99_ms"):
+        assert getattr(cold, figure) == pytest.approx(getattr(warm, figure), abs=1e-6)
+
+
+def test_loading_moves_the_weights_through_the_channel() -> None:
+    """BH-32: they are written to memory once, at no more than the storage's rate."""
+    result = cam("rate: 4 Hz, count: 3", set=SLOW_STORAGE)
+    assert result.dram.moved["cpu"]["weights", True] == DETECTOR_BYTES
+    assert "cpu" not in cam("rate: 4 Hz, count: 3").dram.moved
+
+
+def test_what_is_loaded_in_time_is_not_cold() -> None:
+    """BH-32: a load that begins with the run is over after 129 ms."""
+    early = SLOW_STORAGE | {"models.d.load.when": "start"}
+    for start, count in (("120 ms", 1), ("130 ms", 0)):
+        assert frames(cam(f"rate: 4 Hz, count: 3, start: {start}", set=early)).cold.count == count
+
+
+def test_models_are_loaded_one_after_the_other() -> None:
+    """BH-32: one storage serves both; the second waits for the first one's bytes, not for its session."""
+    load = "{rate: 400 MB/s, fixed: 70 ms, when: start}"
+    result = run(
+        {"f": "frames: d, rate: 2 Hz, count: 2", "g": "frames: e, rate: 2 Hz, count: 2"},
+        models=f"  e: {{trace: '{DETECTOR}', cores: bpu1, load: {load}}}\n",
+        set=SLOW_STORAGE | {"models.d.load.when": "start"},
+    )
+    bytes_ms, waits = DETECTOR_BYTES / 400e3, [frames(result, n).cold.breakdown_ms["loading"] for n in "fg"]
+    assert waits == pytest.approx([bytes_ms + 70 - 0.6, 2 * bytes_ms + 70 - 0.6], abs=0.01)  # 0.6 ms is per_frame
+
+
+def test_a_cold_chat_and_a_cold_pipeline_are_counted_apart() -> None:
+    """BH-32: the first token of the first request; the first run of a pipeline, to each of its ends."""
+    load = {"models.m.load": {"rate": "1 GB/s"}, "models.d.load": {"rate": "1 GB/s"}}
+    users = {"a": "chat: m, prompt: 8, output: 3, requests: 3"}
+    cold, warm = chat(run(users, set=load)), chat(run(users))
+    assert (cold.cold.count, cold.requests, cold.tokens) == (1, 3, 9)
+    assert cold.cold.breakdown_ms["loading"] == pytest.approx(323.433, abs=0.01)
+    assert cold.ttft_mean_ms == pytest.approx(warm.ttft_mean_ms, rel=1e-3)
+    assert cold.e2e_p99_ms == pytest.approx(warm.e2e_p99_ms, rel=1e-3)
+    stages = "{see: {frames: d}, say: {chat: m, after: see, prompt: 8, output: 2}}"
+    loop = f"pipeline: {stages}, trigger: {{every: 1 s}}, count: 3"
+    end = run({"loop": loop}, set=load).to_dict()["streams"]["loop"]["ends"]["say"]
+    assert end["cold"] == 1
+    assert end["cold_breakdown_ms"]["loading"] == pytest.approx(323.433 + 23.561, abs=0.01)
+    assert end["breakdown_ms"]["loading"] == 0
+
+
+SRAM = "16 MiB"
+
+
+@pytest.mark.parametrize("first", ["d", "e"])
+def test_the_order_of_models_decides_who_streams(first: str) -> None:
+    """BH-17: two models of 23.6 MB on a core that keeps 16 MiB of weights: the sums match, and so does the memory."""
+    room, frames_each = 16 << 20, 5
+    order = f"  e: {{trace: '{DETECTOR}', cores: bpu1}}\n"
+    path = Path(_folder()) / "sram.yaml"
+    known = f"  d: {{trace: '{DETECTOR}', cores: bpu1}}\n"
+    models = known + order if first == "d" else order + known
+    streams = "".join(f"  {m}: {{frames: {m}, rate: 5 Hz, count: {frames_each}}}\n" for m in "de")
+    path.write_text(
+        f"machine: {{preset: bpu80, cores: {{weights_sram: {SRAM}}}}}\nmodels:\n{models}streams:\n{streams}"
+    )
+    result = simulate(path)
+    table = {w.model: (w.resident, w.streamed) for w in result.weights}
+    other = "e" if first == "d" else "d"
+    assert table == {first: (room, DETECTOR_BYTES - room), other: (0, DETECTOR_BYTES)}
+    # All of both comes once; later frames read what is streamed.
+    read = 2 * DETECTOR_BYTES + (frames_each - 1) * sum(streamed for _, streamed in table.values())
+    assert result.dram.moved["bpu1"]["weights", False] == read
+
+
+def test_resident_weights_save_their_time_in_the_channel() -> None:
+    """BH-24: a decode step that waits for its weights is faster by what stays on chip, over the port's rate."""
+    users = {"a": "chat: m, prompt: 8, output: 40"}
+    streamed, kept = (chat(run(users, set=s)) for s in ({}, {"machine.cores.weights_sram": "64 MiB"}))
+    saved = (streamed.tpot_mean_ms or 0) - (kept.tpot_mean_ms or 0)
+    assert saved == pytest.approx((64 << 20) / 17.1e6, rel=0.05)
+
+
+SLOW = {"machine.host.cores": 2, "machine.host.slow": {"cores": 4, "speed": 0.4}}
+
+
+def _cpu_stage(affinity: str, parts: int | str = "cores", **more: object) -> float:
+    """ms that a frame spends in a CPU stage of 120 ms: at work, and in line for a core behind parts of its own."""
+    text = f"rate: 1 Hz, count: 2, after: {{cpu: 120 ms}}, affinity: {affinity}, parts: {parts}"
+    spent = frames(cam(text, set=SLOW | more)).breakdown_ms
+    return spent["host"] + spent["queueing"] - 0.6
+
+
+def test_work_over_fast_and_slow_cores_waits_for_the_slowest() -> None:
+    """BH-49: a part on each core. On all of them it takes what a sixth takes a slow one; on the fast ones alone a half
+    each; starting and joining 6 ms a part makes all cores slower than the slow ones, and these than the fast ones."""
+    free = {a: _cpu_stage(a) for a in ("fast", "slow", "any")}
+    assert free == pytest.approx({"fast": 60, "slow": 30 / 0.4, "any": 20 / 0.4})
+    paid = {a: _cpu_stage(a, **{"machine.host.join_per_part": "6 ms"}) for a in ("fast", "slow", "any")}
+    assert paid == pytest.approx({"fast": 72, "slow": 54 / 0.4, "any": 56 / 0.4})
+    assert paid["fast"] < paid["slow"] < paid["any"]
+
+
+def test_six_parts_on_two_fast_and_four_slow_cores() -> None:
+    """BH-49: the same six parts are three rounds on the fast cores, two on the slow ones, one on all."""
+    at = {"machine.host.slow": {"cores": 4, "speed": 0.25}}
+    six = {a: _cpu_stage(a, 6, **at) for a in ("fast", "slow", "any")}
+    assert six == pytest.approx({"fast": 3 * 20, "slow": 2 * 20 / 0.25, "any": 20 / 0.25})
+    assert six["any"] > six["fast"]  # all cores are slower than the two fast ones
+
+
+def test_stages_of_a_pipeline_and_ops_of_the_cpu_may_be_cut() -> None:
+    """BH-49."""
+    loop = "pipeline: {work: {host: 120 ms, parts: 6, affinity: slow}}, trigger: {every: 1 s}, count: 2"
+    streams = run({"p": loop}, set=SLOW).to_dict()["streams"]
+    assert streams["p"]["ends"]["work"]["mean_ms"] == pytest.approx(2 * 20 / 0.4)
+    path = SCENARIOS / "cpu_fallback.yaml"
+    one, four = (chat(simulate(path, set={"host.fallback_parts": n}), "alice") for n in (1, "cores"))
+    assert four.breakdown_ms["fallback"] < 0.4 * one.breakdown_ms["fallback"]
+
+
+def test_the_runtime_on_slow_cores_takes_longer_over_its_work() -> None:
+    """BH-49: all host work of a token, interrupts included, by the speed of the cores."""
+    users = {"a": "chat: m, prompt: 8, output: 20"}
+    fast, slow = (chat(run(users, set=SLOW | {"host.affinity": a})).breakdown_ms for a in ("any", "slow"))
+    assert slow["host"] == pytest.approx(fast["host"] / 0.4, rel=1e-6)
+    assert slow["dispatch"] > fast["dispatch"]
+    assert slow["dram"] == pytest.approx(fast["dram"], rel=0.01)
+    alike = chat(run(users)).breakdown_ms
+    assert fast == pytest.approx(alike)  # one thread at a time is always on a fast core
+
+
+@pytest.mark.parametrize(
+    ("streams", "changes", "message"),
+    [
+        ({"a": "chat: m, prompt: 8, output: 2"}, {"host.affinity": "slow"}, "all CPU cores of the machine are alike"),
+        ({"cam": "frames: d, rate: 1 Hz"}, SLOW | {"machine.host.slow.speed": 1.5}, "1.5 is out of range"),
+        ({"cam": "frames: d, rate: 1 Hz, affinity: fast"}, SLOW, "affinity means nothing without a cpu stage"),
+        ({"cam": "frames: d, rate: 1 Hz, after: {cpu: 1 ms}, parts: 0"}, SLOW, "not a number of parts"),
+        ({"p": "pipeline: {w: {frames: d, parts: 2}}, trigger: {every: 1 s}"}, SLOW, "parts means nothing to frames"),
+        ({"cam": "frames: d, rate: 1 Hz"}, {"machine.power.host.slow": "1 W"}, "power.host.slow is of no core"),
+    ],
+)
+def test_cores_and_parts_that_would_do_nothing_are_errors(
+    streams: dict[str, str], changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BpusimError, match=message):
+        run(streams, "run: {until: 1 s}", set=changes)
+
+
+def test_slow_cores_draw_by_their_speed_unless_told() -> None:
+    """BH-49: as much work takes as much energy then; with a figure of their own it takes that."""
+    text = "rate: 1 Hz, count: 5, after: {cpu: 200 ms}, affinity: "
+    base = SLOW | {"machine.cooling": "passive_heatsink"}
+
+    def work_j(affinity: str, **more: object) -> float:
+        result = cam(text + affinity, set=base | more)
+        assert result.heat is not None
+        return result.heat.energy_j["host"] - 0.25 * result.elapsed / 1e12
+
+    assert work_j("slow") == pytest.approx(work_j("fast"), rel=1e-3)
+    own = work_j("slow", **{"machine.power.host.slow": "0.45 W"}) - work_j("slow")
+    assert own == pytest.approx((0.45 - 0.18) * 5 * 0.2 / 0.4, rel=1e-3)
+
+
+def test_a_split_over_more_cores_than_the_host_has_is_warned_about() -> None:
+    """BH-14: the rule and both values."""
+    path = SCENARIOS / "pipeline_split.yaml"
+    few = {w.code: w.text for w in simulate(path, set={"machine.host.cores": 1}).warnings}
+    assert "is split over 2 cores and the host has 1 CPU core:" in few["host-threads"]
+    assert "machine.host.cores: 2" in few["host-threads"]
+    assert "host-threads" not in [w.code for w in simulate(path).warnings]
+
+
+def test_a_cut_of_cpu_ops_that_there_are_none_of_is_warned_about() -> None:
+    result = cam("rate: 10 Hz, count: 2", set={"host.fallback_parts": 4})
+    assert "parts-unused" in [w.code for w in result.warnings]

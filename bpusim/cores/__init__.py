@@ -1,7 +1,20 @@
 """What computes: BPU cores and the host's CPU cluster."""
 
 from bpusim.cores.bpu import BpuCore, CallResult, Merge
-from bpusim.cores.host import HostCluster, HostTraffic
+from bpusim.cores.host import HostCluster
 from bpusim.cores.plan import PlanBook
+from bpusim.cores.pools import WHOLE, Affinity, CorePool, Laid
+from bpusim.cores.traffic import HostTraffic
 
-__all__ = ["BpuCore", "CallResult", "HostCluster", "HostTraffic", "Merge", "PlanBook"]
+__all__ = [
+    "WHOLE",
+    "Affinity",
+    "BpuCore",
+    "CallResult",
+    "CorePool",
+    "HostCluster",
+    "HostTraffic",
+    "Laid",
+    "Merge",
+    "PlanBook",
+]

@@ -3,47 +3,39 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
+from fractions import Fraction
 from heapq import heappop, heappush
 
 import simpy
 
 from bpusim.alarm import Later, alarm
+from bpusim.cores.pools import WHOLE, Affinity, CorePool, Laid, cut
+from bpusim.cores.traffic import HostTraffic
 from bpusim.hardware import HostSpec
-from bpusim.ports import BufferKind, Clock, Observer, Port, Transfer
+from bpusim.ports import Clock, Observer, Port
 from bpusim.trace import CpuWork
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["HostCluster", "HostTraffic"]
-
-
-class HostTraffic:
-    """Bytes that host work moves, by (buffer kind, is a write): a :class:`bpusim.ports.TransferList`."""
-
-    __slots__ = ("buffer", "bytes", "mix", "moved")
-
-    def __init__(self, buffer: str, moved: Mapping[tuple[BufferKind, bool], int]) -> None:
-        self.buffer = buffer
-        self.moved = moved
-        self.bytes = sum(moved.values())
-        """All together."""
-        written = sum(n for (_, write), n in moved.items() if write)
-        self.mix = round(written / self.bytes, 2) if written else 0.0
-        """Part of them that is written."""
-
-    def __iter__(self) -> Iterator[Transfer]:
-        for (kind, write), n in self.moved.items():
-            yield Transfer(self.buffer, 0, n, kind, write)
+__all__ = ["HostCluster"]
 
 
 class HostCluster:
-    """``cores`` equal CPU cores. Work takes one core; it waits in line when none is free.
+    """CPU cores, and perhaps slow ones. Work takes one that its ``affinity`` allows, a fast one before a slow one; it
+    waits in line when none is free.
 
-    Durations are at the clock the cluster was made for; a slower ``clock`` stretches them, what is under way included.
+    Durations are those of a fast core at the clock the cluster was made for. A slow core takes longer, and a slower
+    ``clock`` stretches them, what is under way included.
     """
 
     def __init__(
-        self, env: simpy.Environment, spec: HostSpec, port: Port, observer: Observer, clock: Clock | None = None
+        self,
+        env: simpy.Environment,
+        spec: HostSpec,
+        port: Port,
+        observer: Observer,
+        clock: Clock | None = None,
+        affinity: Affinity = "any",
     ) -> None:
         self.env = env
         self.spec = spec
@@ -51,14 +43,21 @@ class HostCluster:
         self.observer = observer
         self._kept = observer.wants_activity
         """Whether somebody looks at when cores are taken and given back."""
-        self._taken: list[Ps] = []
-        self._given: list[Ps] = []
         self._awake: Ps = 0
         self._woken: Ps = 0
         """When the first of those cores that work began."""
-        self._free = spec.cores
+        self._working = 0
+        self.fast = CorePool(spec.cores)
+        self.slow = CorePool(spec.slow.cores, Fraction(str(spec.slow.speed))) if spec.slow is not None else CorePool(0)
+        self._pools: dict[Affinity | None, tuple[CorePool, ...]] = {
+            "any": (self.fast, self.slow) if self.slow.cores else (self.fast,),
+            "fast": (self.fast,),
+            "slow": (self.slow,),
+        }
+        self._pools[None] = self._pools[affinity]
         self._line: deque[_Job] = deque()
-        self._aside: list[Ps] = []
+        self._aside: list[tuple[Ps, bool]] = []
+        """Work that nobody waits for yet: when it ends, whether on a slow core."""
         self._watched = False
         self._clock = clock
         self._full = clock.hz if clock is not None else 0
@@ -81,87 +80,139 @@ class HostCluster:
         else:
             _Timer(self, duration, self._clock.hz, then)
 
-    def work(self, duration: Ps, traffic: HostTraffic | None = None) -> Later | None:
-        """Occupy one core for ``duration``, or until ``traffic`` has moved if that takes longer (a roofline).
+    def cores(self, affinity: Affinity | None = None) -> int:
+        """How many there are of those that work may take."""
+        return sum(pool.cores for pool in self._pools[affinity])
 
-        The event's value is (time spent in line for a core, time that a slow clock has cost). None if there is nothing
-        to do.
+    def work(self, duration: Ps, traffic: HostTraffic | None = None, laid: Laid = WHOLE) -> Later | None:
+        """Occupy a core for ``duration``, or until ``traffic`` has moved if that takes longer (a roofline). In several
+        parts: one core for each, which begin together and are dealt to cores as these are free; it is over with the
+        slowest.
+
+        The event's value is (time spent in line for a core, time that a slow clock has cost), of several parts those of
+        the last one. None if there is nothing to do.
         """
         if traffic is not None and not traffic.bytes:
             traffic = None
         if duration <= 0 and traffic is None:
             return None
-        job = _Job(self, duration, traffic)
-        if self.take():
-            job.begin()
+        if laid.parts == 1:
+            return self._job(duration, traffic, laid.affinity).done
+        return self._team(duration, traffic, laid)
+
+    def _job(self, duration: Ps, traffic: HostTraffic | None, affinity: Affinity | None) -> _Job:
+        job = _Job(self, duration, traffic, self._pools[affinity])
+        pool = self.take(affinity)
+        if pool is not None:
+            job.begin(pool)
         else:
             self._line.append(job)
             self._watch()
-        return job.done
+        return job
+
+    def _team(self, duration: Ps, traffic: HostTraffic | None, laid: Laid) -> Later:
+        """Equal parts; each also pays for starting and joining all of them."""
+        n, over = laid.parts, Later(self.env)
+        loads = traffic.cut(n) if traffic is not None else [None] * n
+        left = n
+
+        def ended(part: simpy.Event) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                over.happen(part.value)
+
+        for share, load in zip(cut(duration, n), loads, strict=True):
+            load = load if load is not None and load.bytes else None
+            part = self._job(share + n * self.spec.join_per_part, load, laid.affinity).done
+            assert part.callbacks is not None
+            part.callbacks.append(ended)
+        return over
 
     def aside(self, duration: Ps) -> Ps | simpy.Event | None:
         """Work that nobody waits for yet, on a core of its own: when it will be done, or, if it has to wait in line or
         its clock may change, an event. While nobody else wants the core it costs no event."""
-        if duration <= 0 or self._timers is not None or not self.take():
+        if duration <= 0 or self._timers is not None:
             return self.work(duration)
-        end: Ps = self.env.now + duration  # type: ignore[assignment]  # integer by construction
-        heappush(self._aside, end)
+        pool = self.take()
+        if pool is None:
+            return self.work(duration)
+        end: Ps = self.env.now + pool.span(duration)  # type: ignore[assignment]  # integer by construction
+        heappush(self._aside, (end, pool is self.slow))
         return end
 
-    def take(self) -> bool:
-        """Occupy a core, if one is free and nobody is in line; ``give`` it back."""
+    def take(self, affinity: Affinity | None = None) -> CorePool | None:
+        """Occupy a core, if one is free: whoever is in line may not use it. ``give`` it back to where it is from."""
         if self._aside:
             self._return()
-        if not self._free or self._line:
-            return False
-        if self._timers is not None and self._free == self.spec.cores:
+        for pool in self._pools[affinity]:
+            if pool.free:
+                break
+        else:
+            return None
+        if self._timers is not None and not self._working:
             self._woken = self.env.now  # type: ignore[assignment]  # integer by construction
-        self._free -= 1
+        pool.free -= 1
+        self._working += 1
         if self._kept:
-            self._taken.append(self.env.now)  # type: ignore[arg-type]  # integer by construction
-        return True
+            pool.taken.append(self.env.now)  # type: ignore[arg-type]  # integer by construction
+        return pool
 
     def _return(self) -> None:
         """Cores of work set aside that is done: to those in line first."""
         now = self.env.now
-        while self._aside and self._aside[0] <= now:
-            self.give(heappop(self._aside))
+        while self._aside and self._aside[0][0] <= now:
+            end, slow = heappop(self._aside)
+            self.give(self.slow if slow else self.fast, end)
 
-    def give(self, at: Ps | None = None) -> None:
-        """A core is free again, or was so at an earlier time."""
-        if self._line:
-            self._line.popleft().begin()
-            return
-        self._free += 1
-        if self._timers is not None and self._free == self.spec.cores:
+    def give(self, pool: CorePool, at: Ps | None = None) -> None:
+        """A core is free again, or was so at an earlier time: the first in line that may use it takes it."""
+        for k, job in enumerate(self._line):
+            if pool in job.pools:
+                del self._line[k]
+                job.begin(pool)
+                return
+        pool.free += 1
+        self._working -= 1
+        if self._timers is not None and not self._working:
             self._awake += self.env.now - self._woken  # type: ignore[assignment]  # integer by construction
         if self._kept:
-            self._given.append(self.env.now if at is None else at)  # type: ignore[arg-type]
+            pool.given.append(self.env.now if at is None else at)  # type: ignore[arg-type]
 
-    def look(self) -> tuple[list[Ps], list[Ps]]:
-        """(when cores were taken, when they were given back) since the last look, in any order; for a meter."""
+    def look(self, *, slow: bool = False) -> tuple[list[Ps], list[Ps]]:
+        """(when fast cores, or ``slow`` ones, were taken, when they were given back) since the last look; for a
+        meter."""
         if self._aside:
             self._return()
-        taken, given = self._taken, self._given
-        self._taken, self._given = [], []
-        return taken, given
+        return (self.slow if slow else self.fast).look()
 
     def awake(self) -> float:
         """Seconds so far in which any core worked, once the clock is ``governed``."""
         now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
-        return (self._awake + (now - self._woken if self._free < self.spec.cores else 0)) / PS_PER_S
+        return (self._awake + (now - self._woken if self._working else 0)) / PS_PER_S
 
     def _watch(self) -> None:
         """Somebody is in line: see to the next core that work set aside gives back."""
         if self._aside and self._line and not self._watched:
             self._watched = True
-            wait: Ps = self._aside[0] - self.env.now  # type: ignore[assignment]  # integer by construction
+            wait: Ps = self._aside[0][0] - self.env.now  # type: ignore[assignment]  # integer by construction
             alarm(self.env, wait, self._back)
 
     def _back(self, _alarm: object) -> None:
         self._watched = False
         self._return()
         self._watch()
+
+    def write(self, traffic: HostTraffic, limit: int) -> simpy.Event:
+        """Move ``traffic`` at no more than ``limit`` B/s without a CPU core, as a device behind its port does."""
+        done = simpy.Event(self.env)
+
+        def over(_: object) -> None:
+            self.observer.moved(self.port.name, traffic.moved, self.env.now)  # type: ignore[arg-type]
+            done.succeed()
+
+        self.port.start(traffic, limit=float(limit), then=over)
+        return done
 
     def fallback_ps(self, work: CpuWork) -> Ps:
         """CPU time of a fallback op: entry into the kernel and cycles per element by class."""
@@ -211,19 +262,25 @@ class _Timer:
 class _Job:
     """Work of a core, from when it asks for one."""
 
-    __slots__ = ("_left", "_moved_at", "_worked", "asked", "begun", "done", "duration", "host", "traffic")
+    __slots__ = (
+        "_left", "_moved_at", "_worked", "asked", "begun", "done", "duration", "host", "pool", "pools", "traffic",
+    )  # fmt: skip
 
-    def __init__(self, host: HostCluster, duration: Ps, traffic: HostTraffic | None) -> None:
-        self.host, self.duration, self.traffic = host, duration, traffic
+    def __init__(
+        self, host: HostCluster, duration: Ps, traffic: HostTraffic | None, pools: tuple[CorePool, ...]
+    ) -> None:
+        self.host, self.duration, self.traffic, self.pools = host, duration, traffic, pools
+        self.pool = pools[0]
         self.done = Later(host.env)
         self.asked = self.begun = host.env.now
         self._left = 2
         self._worked: Ps = 0
         self._moved_at: Ps = 0
 
-    def begin(self) -> None:
+    def begin(self, pool: CorePool) -> None:
         """It has a core."""
         host, traffic = self.host, self.traffic
+        self.pool, self.duration = pool, pool.span(self.duration)
         self.begun = host.env.now
         if traffic is None:
             self._left = 1
@@ -252,7 +309,7 @@ class _Job:
         self._left -= 1
         if self._left:
             return
-        self.host.give()
+        self.host.give(self.pool)
         # At the clock it was made for it would have been over when its bytes had moved, and its duration gone by.
         lost = self._worked - max(self.begun + self.duration, self._moved_at)
         self.done.happen((self.begun - self.asked, max(lost, 0)))

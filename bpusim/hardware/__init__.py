@@ -11,6 +11,7 @@ from bpusim.hardware.spec import (
     MachineSpec,
     MacSpec,
     MasterSpec,
+    SlowSpec,
     VectorSpec,
 )
 
@@ -27,6 +28,7 @@ __all__ = [
     "MachineSpec",
     "MasterSpec",
     "PowerSpec",
+    "SlowSpec",
     "VectorSpec",
     "ZoneSpec",
     "cooling_document",

@@ -95,6 +95,7 @@ class HostPowerSpec:
 
     idle: Annotated[Power, _about("The cluster with all cores asleep")]
     active: Annotated[Power, _about("Each core that works, on top")]
+    slow: Annotated[Power | None, _about("Each slow core that works; active times its speed if absent")] = None
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)

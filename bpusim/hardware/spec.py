@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJso
 from pydantic.dataclasses import dataclass
 
 from bpusim.hardware.heat import ClocksSpec, CoolingSpec, PowerSpec
-from bpusim.units import Bandwidth, Duration, Frequency, PerByte, Size
+from bpusim.units import Bandwidth, Duration, Frequency, PerByte, Size, format_quantity
 
 __all__ = [
     "VECTOR_CLASSES",
@@ -26,6 +26,7 @@ __all__ = [
     "MacSpec",
     "MachineSpec",
     "MasterSpec",
+    "SlowSpec",
     "VectorSpec",
 ]
 
@@ -46,6 +47,12 @@ Latency = Annotated[Duration, Field(gt=0)]
 def _about(text: str) -> Any:
     """A field's meaning, for the scenario reference and for editors."""
     return Field(description=text)
+
+
+def _named(name: str) -> str:
+    if not name.strip() or "/" in name or not name.isprintable():
+        raise ValueError(f"{name!r} cannot be a name; use letters, digits and '-', '_' or '.'")
+    return name
 
 
 def _rate(value: Any) -> Fraction:
@@ -129,6 +136,9 @@ class CoreSpec:
     op_overhead: Annotated[Duration, _about("Fetch and start of an op")]
     layer_sync: Annotated[Duration, _about("Synchronisation at the end of each layer")]
     toolchain: Annotated[str, _about("Version of the compiler's rules")]
+    weights_sram: Annotated[
+        Capacity | None, _about("Memory of each core for weights that stay there between calls; none if absent")
+    ] = None
 
     def fingerprint(self) -> dict[str, Any]:
         """What a trace is compiled for, by path in the machine file: what shapes its ops, no more."""
@@ -192,11 +202,21 @@ class DramSpec:
         dict[str, Annotated[Bandwidth, Field(ge=10**6)]] | None,
         _about("regulated: bytes a second by master; others have no limit"),
     ] = None
+    heaps: Annotated[
+        dict[Annotated[str, AfterValidator(_named)], Capacity] | None,
+        _about("Reserved stretches by name, which never merge; each block of a model lies in one"),
+    ] = None
 
     @model_validator(mode="after")
     def _consistent(self) -> DramSpec:
         if self.usable > self.capacity:
             raise ValueError("usable exceeds capacity; lower usable or raise capacity")
+        if self.heaps is not None and not self.heaps:
+            raise ValueError("heaps lists none; write heaps: {npu: 1 GB}, or leave it out for one memory")
+        reserved = sum((self.heaps or {}).values())
+        if reserved > self.usable:
+            sizes = " exceed the usable ".join(format_quantity(n, "size") for n in (reserved, self.usable))
+            raise ValueError(f"heaps of {sizes}; lower them or raise usable")
         if self.arbitration == "strict" and not self.order:
             raise ValueError("strict arbitration needs an order; write order: [bpu0, bpu1]")
         if self.order and len(set(self.order)) != len(self.order):
@@ -254,6 +274,14 @@ class MasterSpec:
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
+class SlowSpec:
+    """CPU cores that are slower than the others, on the same clock domain and with ports like theirs."""
+
+    cores: Annotated[Count, _about("Slow CPU cores, besides the others")]
+    speed: Annotated[float, Field(ge=0.01, lt=1, strict=False), _about("Their speed, as a part of a fast core's")]
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
 class HostSpec:
     """The CPU cluster and what its runtime work costs."""
 
@@ -277,6 +305,8 @@ class HostSpec:
         dict[Literal["add", "mul", "exp", "div", "reduce", "convert", "mac"], Count],
         _about("CPU cycles an element takes, by class of operation"),
     ]
+    slow: Annotated[SlowSpec | None, _about("Slow CPU cores; none if absent")] = None
+    join_per_part: Annotated[Duration, _about("Starting and joining each part of work that is cut over cores")] = 0
 
     def cost(self, kind: str) -> int:
         """CPU cycles of one element of a class."""
@@ -296,12 +326,6 @@ _SHORTEST = 10**6
 """Bursts that come more often than every 1 us are below what the channel resolves."""
 
 
-def _master(name: str) -> str:
-    if not name.strip() or "/" in name or not name.isprintable():
-        raise ValueError(f"{name!r} cannot be a name; use letters, digits and '-', '_' or '.'")
-    return name
-
-
 @dataclass(frozen=True, slots=True, config=STRICT)
 class MachineSpec:
     """A board: BPU cores, DRAM, a host, and other masters of the DRAM by name."""
@@ -311,7 +335,7 @@ class MachineSpec:
     dram: Annotated[DramSpec, _about("The memory")]
     host: Annotated[HostSpec, _about("The CPU cluster and its runtime")]
     masters: Annotated[
-        dict[Annotated[str, AfterValidator(_master)], MasterSpec],
+        dict[Annotated[str, AfterValidator(_named)], MasterSpec],
         _about("Other masters of the memory by name: cameras, displays, codecs"),
     ] = Field(default_factory=dict)
     clocks: Annotated[ClocksSpec, _about("Clocks that may change")] = Field(default_factory=ClocksSpec)
@@ -328,6 +352,8 @@ class MachineSpec:
         fast = [n for n, m in self.masters.items() if m.period is not None and m.period < _SHORTEST]
         if fast:
             raise ValueError(f"masters: bursts of {fast[0]} come faster than every microsecond; write their mean rate")
+        if self.power is not None and self.power.host.slow is not None and self.host.slow is None:
+            raise ValueError("power.host.slow is of no core; remove it, or add host.slow: {cores: 4, speed: 0.45}")
         if self.cooling is not None and self.power is None:
             raise ValueError("cooling needs power: nothing says what heats the machine")
         return self

@@ -4,10 +4,10 @@ from bpusim.metrics.causes import CAUSES, Ledger, shares_ms
 from bpusim.metrics.figures import Figures, figures
 from bpusim.metrics.heat import HeatStats, TripStats
 from bpusim.metrics.recorder import CoreCounters, Recorder
-from bpusim.metrics.result import BatchStats, CoreStats, DramStats, Result, RunWarning
+from bpusim.metrics.result import BatchStats, CoreStats, DramStats, HeapStats, Result, RunWarning, WeightStats
 from bpusim.metrics.samples import Samples
 from bpusim.metrics.splits import SplitPhase, SplitPlan
-from bpusim.metrics.stats import ChatStats, EndStats, FrameStats, PhaseStats, PipelineStats
+from bpusim.metrics.stats import ChatStats, ColdStats, EndStats, FrameStats, PhaseStats, PipelineStats
 from bpusim.metrics.streams import ChatRecord, FrameRecord, PipelineRecord, RequestRow, rate_per_s
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "BatchStats",
     "ChatRecord",
     "ChatStats",
+    "ColdStats",
     "CoreCounters",
     "CoreStats",
     "DramStats",
@@ -22,6 +23,7 @@ __all__ = [
     "Figures",
     "FrameRecord",
     "FrameStats",
+    "HeapStats",
     "HeatStats",
     "Ledger",
     "PhaseStats",
@@ -35,6 +37,7 @@ __all__ = [
     "SplitPhase",
     "SplitPlan",
     "TripStats",
+    "WeightStats",
     "figures",
     "rate_per_s",
     "shares_ms",

@@ -21,6 +21,7 @@ CAUSES = (
     "fallback",
     "handover",
     "sync",
+    "loading",
     "queueing",
     "batching",
     "camera",
@@ -32,11 +33,13 @@ in it. ``contention``: for other masters of the channel. ``throttling``: what cl
 for cost, whoever chose them. ``wakeup``: of cores that had fallen asleep. ``dispatch``: submitting calls, interrupts,
 op overhead. ``host``: tokenising, sampling, logging, allocation. ``fallback``: CPU ops and their crossings.
 ``handover``: from core to core in a pipeline split. ``sync``: at barriers of a tensor split, for the last core and for
-the barrier. ``queueing``: for a busy core or CPU. ``batching``: for the step of a batch to begin. ``camera``: stages
-outside the machine. ``pacing``: a token that was held back, because its user asked for a slower pace."""
+the barrier. ``loading``: waiting for a model's weights to come from storage. ``queueing``: for a busy core or CPU.
+``batching``: for the step of a batch to begin. ``camera``: stages outside the machine. ``pacing``: a token that was
+held back, because its user asked for a slower pace."""
 
 
 _AT = {cause: k for k, cause in enumerate(CAUSES)}
+_LOADING = _AT["loading"]
 
 
 class Ledger:
@@ -51,6 +54,11 @@ class Ledger:
     def spent(self) -> dict[str, Ps]:
         """Time of every cause, none left out."""
         return dict(zip(CAUSES, self._spent, strict=True))
+
+    @property
+    def cold(self) -> bool:
+        """Whether any of it was spent on loading weights."""
+        return self._spent[_LOADING] > 0
 
     @property
     def total(self) -> Ps:

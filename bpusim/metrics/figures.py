@@ -20,8 +20,10 @@ def figures(result: Result) -> Figures:
     data = result.to_dict()
     wanted = {k: data[k] for k in ("simulated_s", "streams", "total", "cores", "dram", "heat", "memory") if k in data}
     for stream in wanted["streams"].values():
-        for key in ("breakdown_ms", "ttft_breakdown_ms", "phases"):
+        for key in ("breakdown_ms", "ttft_breakdown_ms", "cold_breakdown_ms", "phases"):
             stream.pop(key, None)
+        for end in stream.get("ends", {}).values():
+            end.pop("cold_breakdown_ms")
     for key in ("by_master", "known_error_percent"):
         wanted["dram"].pop(key)
     for key in ("events", "trips", "mean_power_by_component_w", "pace_ms"):

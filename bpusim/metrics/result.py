@@ -14,7 +14,7 @@ from bpusim.metrics.streams import RequestRow, rate_per_s
 from bpusim.ports import BufferKind
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["BatchStats", "CoreStats", "DramStats", "Result", "RunWarning"]
+__all__ = ["BatchStats", "CoreStats", "DramStats", "HeapStats", "Result", "RunWarning", "WeightStats"]
 
 SCHEMA = "bpusim-summary/1"
 
@@ -159,6 +159,47 @@ class DramStats:
 
 
 @dataclass(frozen=True, slots=True)
+class HeapStats:
+    """A reserved stretch of memory: its size, what lies in it, and the largest block that it could still take."""
+
+    bytes: int
+    used: int
+    free: int
+    blocks: Mapping[str, int]
+    """Bytes by ``MODEL.PART``, in order of address."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "size_bytes": self.bytes,
+            "used_bytes": self.used,
+            "free_bytes": self.free,
+            "blocks_bytes": dict(self.blocks),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WeightStats:
+    """Weights of a model, or of a part of it, on a core (``any``: on whichever is free)."""
+
+    model: str
+    core: str
+    resident: int
+    """Bytes that stay on the core once the first step has read them."""
+    streamed: int
+    """All others: they come from memory whenever they are used."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "model": self.model,
+            "core": self.core,
+            "resident_bytes": self.resident,
+            "streamed_bytes": self.streamed,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """A whole run. ``requests``: a row each in order of arrival, None unless the run was told to keep them
     (``simulate(..., records=True)``)."""
@@ -184,6 +225,10 @@ class Result:
     """By model, of those that serve several sequences in a step."""
     splits: Mapping[str, SplitPlan] = field(default_factory=dict)
     """Plans of tensor splits, by model."""
+    heaps: Mapping[str, HeapStats] = field(default_factory=dict)
+    """Empty where memory is not cut into heaps."""
+    weights: Sequence[WeightStats] = ()
+    """Empty where no weights stay on the cores."""
 
     @property
     def chats(self) -> dict[str, ChatStats]:
@@ -240,6 +285,11 @@ class Result:
             "dram": self.dram.to_dict(),
             **({"heat": self.heat.to_dict()} if self.heat is not None else {}),
             **({"tensor_splits": {k: v.to_dict() for k, v in self.splits.items()}} if self.splits else {}),
-            "memory": {"resident_bytes": self.resident_bytes, "usable_bytes": self.usable_bytes},
+            "memory": {
+                "resident_bytes": self.resident_bytes,
+                "usable_bytes": self.usable_bytes,
+                **({"heaps": {k: h.to_dict() for k, h in self.heaps.items()}} if self.heaps else {}),
+                **({"weights": [w.to_dict() for w in self.weights]} if self.weights else {}),
+            },
             "warnings": [{"code": w.code, "text": w.text} for w in self.warnings],
         }

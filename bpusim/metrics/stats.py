@@ -10,10 +10,30 @@ from bpusim.metrics.causes import Ledger, shares_ms
 from bpusim.metrics.recorder import CoreCounters
 from bpusim.metrics.samples import Samples
 from bpusim.metrics.slo import Limited, fail
-from bpusim.metrics.streams import ChatRecord, FrameRecord, PipelineRecord, rate_per_s
+from bpusim.metrics.streams import ChatRecord, Cold, FrameRecord, PipelineRecord, rate_per_s
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["ChatStats", "EndStats", "FrameStats", "PhaseStats", "PipelineStats"]
+__all__ = ["ChatStats", "ColdStats", "EndStats", "FrameStats", "PhaseStats", "PipelineStats"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStats:
+    """What had to wait for weights to load: how many, their mean time and its causes. No other mean and no percentile
+    counts them; numbers of requests, frames, tokens, and of those in time or late, do."""
+
+    count: int
+    mean_ms: float | None
+    breakdown_ms: Mapping[str, float]
+
+    @classmethod
+    def of(cls, cold: Cold) -> ColdStats:
+        """From a record."""
+        mean, shares = shares_ms(cold.ledger.spent, len(cold.times))
+        return cls(len(cold.times), mean if len(cold.times) else None, shares)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, among the figures of a stream."""
+        return {"cold": self.count, "cold_mean_ms": self.mean_ms, "cold_breakdown_ms": dict(self.breakdown_ms)}
 
 
 class Stats:
@@ -25,8 +45,11 @@ class Stats:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        own = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]  # all are
-        return {"kind": self.kind, **own} if self.kind else own
+        own: dict[str, Any] = {"kind": self.kind} if self.kind else {}
+        for f in fields(self):  # type: ignore[arg-type]  # all are
+            value = getattr(self, f.name)
+            own |= value.to_dict() if isinstance(value, ColdStats) else {f.name: _plain(value)}
+        return own
 
 
 def _plain(value: Any) -> Any:
@@ -56,7 +79,7 @@ class PhaseStats(Stats):
 @dataclass(frozen=True, slots=True)
 class ChatStats(Stats, Limited):
     """A chat stream. ``ttft`` and ``e2e`` are of requests, ``itl`` of the gaps between tokens. ``tpot`` is a request's
-    mean gap; its own mean is over all gaps. None where there are none."""
+    mean gap; its own mean is over all gaps. Cold requests are in none of them. None where there are none."""
 
     kind: ClassVar[str] = "chat"
     tokens: int
@@ -98,6 +121,8 @@ class ChatStats(Stats, Limited):
     breakdown_ms: Mapping[str, float]
     ttft_breakdown_ms: Mapping[str, float]
     phases: Mapping[str, PhaseStats]
+    cold: ColdStats
+    """First tokens of requests that waited for weights to load; their whole times are in no E2E figure either."""
 
     @classmethod
     def of(cls, r: ChatRecord, elapsed: Ps, phases: Mapping[str, PhaseStats]) -> ChatStats:
@@ -127,6 +152,7 @@ class ChatStats(Stats, Limited):
             breakdown_ms=tpot_shares,
             ttft_breakdown_ms=ttft_shares,
             phases=phases,
+            cold=ColdStats.of(r.cold),
             **_percentiles("e2e_", r.whole),
             **_percentiles("ttft_", r.ttfts),
             **_percentiles("tpot_", r.tpots),
@@ -160,6 +186,8 @@ class FrameStats(Stats, Limited):
     """Frames in the system, over time."""
     under_way_at_end: int
     deadline_ms: float | None
+    cold: ColdStats
+    """Frames that waited for weights to load."""
 
     @classmethod
     def of(cls, r: FrameRecord, elapsed: Ps) -> FrameStats:
@@ -167,10 +195,10 @@ class FrameStats(Stats, Limited):
         mean, shares = shares_ms(r.ledger.spent, len(r.latencies))
         return cls(
             captured=r.captured,
-            frames=len(r.latencies),
+            frames=r.through,
             dropped=r.dropped,
             latency_mean_ms=mean if r.latencies else None,
-            fps=rate_per_s(len(r.latencies), elapsed),
+            fps=rate_per_s(r.through, elapsed),
             breakdown_ms=shares,
             late=r.late,
             lost=r.lost,
@@ -179,6 +207,7 @@ class FrameStats(Stats, Limited):
             under_way_mean=r.present.mean(elapsed),
             under_way_at_end=r.present.now,
             deadline_ms=_ms(r.deadline),
+            cold=ColdStats.of(r.cold),
             **_percentiles("latency_", r.latencies),
         )
 
@@ -195,6 +224,8 @@ class EndStats(Stats):
     deadline_ms: float | None
     late: int
     breakdown_ms: Mapping[str, float]
+    cold: ColdStats
+    """Runs that waited for weights to load on the way."""
 
     @classmethod
     def of(cls, r: PipelineRecord, stage: str) -> EndStats:
@@ -206,6 +237,7 @@ class EndStats(Stats):
             deadline_ms=_ms(r.limits.get(stage)),
             late=r.late.get(stage, 0),
             breakdown_ms=shares,
+            cold=ColdStats.of(r.cold.get(stage, Cold())),
             **_percentiles("", times),
         )
 
@@ -242,7 +274,10 @@ class PipelineStats(Stats, Limited):
         """As of other streams, with the figures of its ends by ``STAGE_FIGURE``: ``assert_slo(talk_p99="1 s")``."""
         flat = {k: v for k, v in self.to_dict().items() if not isinstance(v, dict)}
         flat |= {
-            f"{stage}_{k}": v for stage, e in self.ends.items() for k, v in e.to_dict().items() if k != "breakdown_ms"
+            f"{stage}_{k}": v
+            for stage, e in self.ends.items()
+            for k, v in e.to_dict().items()
+            if not isinstance(v, dict)
         }
         fail(flat, limits)
 

@@ -8,7 +8,7 @@ from bpusim.metrics.causes import Ledger
 from bpusim.metrics.samples import Samples
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["ChatRecord", "FrameRecord", "Level", "PipelineRecord", "RequestRow", "rate_per_s"]
+__all__ = ["ChatRecord", "Cold", "FrameRecord", "Level", "PipelineRecord", "RequestRow", "rate_per_s"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,22 @@ class Level:
 
 
 @dataclass(slots=True)
+class Cold:
+    """Times of what had to wait for weights to load, and their causes: kept apart from all others."""
+
+    times: Samples = field(default_factory=Samples)
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def took(self, duration: Ps, ledger: Ledger) -> None:
+        """Count one more."""
+        self.times.append(duration)
+        self.ledger.take(ledger)
+
+
+@dataclass(slots=True)
 class ChatRecord:
     """Everything counted of one chat stream. ``decode`` and ``first`` sum the causes of all decode tokens and of all
-    times to first token."""
+    times to first token but ``cold`` ones."""
 
     rows: list[RequestRow] | None = None
     """Every finished request, if they are to be kept."""
@@ -77,6 +90,8 @@ class ChatRecord:
     """From arrival to the last token."""
     decode: Ledger = field(default_factory=Ledger)
     first: Ledger = field(default_factory=Ledger)
+    cold: Cold = field(default_factory=Cold)
+    """Times to first token of requests that waited for weights to load."""
     open: dict[int, tuple[str, Ps]] = field(default_factory=dict)
     """The step in progress of each request: its phase (``waiting`` for room in the cache) and when it began."""
     backlog: int = 0
@@ -94,11 +109,21 @@ class ChatRecord:
         self.arrived += 1
         self.present.change(at, 1)
 
-    def went(self, arrived: Ps, first: Ps, end: Ps, tokens: int) -> None:
+    def began(self, duration: Ps, ledger: Ledger) -> None:
+        """A first token is out after ``duration``, with the causes of it."""
+        self.tokens += 1
+        if ledger.cold:
+            self.cold.took(duration, ledger)
+        else:
+            self.ttfts.append(duration)
+            self.first.take(ledger)
+
+    def went(self, arrived: Ps, first: Ps, end: Ps, tokens: int, *, cold: bool = False) -> None:
         """A request is answered."""
         self.requests += 1
         self.present.change(end, -1)
-        self.whole.append(end - arrived)
+        if not cold:
+            self.whole.append(end - arrived)
         if tokens > 1:
             self.tpots.append((end - first) // (tokens - 1))
         ttft, tpot = self.slo
@@ -107,12 +132,12 @@ class ChatRecord:
 
     def phase_time(self, phase: str, now: Ps) -> Ps:
         """Time spent in ``prefill`` or ``decode`` up to ``now``, steps in progress included."""
-        done = self.ttfts.total if phase == "prefill" else self.gaps.total
+        done = self.ttfts.total + self.cold.times.total if phase == "prefill" else self.gaps.total
         return done + sum(now - since for p, since in self.open.values() if p == phase)
 
     def tokens_lost(self, lived: Ps) -> float:
         """How many more tokens ``lived``, the time since its start, would have brought without ``throttling``."""
-        slow = self.first.spent["throttling"] + self.decode.spent["throttling"]
+        slow = sum(ledger.spent["throttling"] for ledger in (self.first, self.decode, self.cold.ledger))
         return self.tokens * slow / (lived - slow) if lived > slow else 0.0
 
     @property
@@ -135,6 +160,8 @@ class FrameRecord:
     """Those that took longer than their deadline."""
     latencies: Samples = field(default_factory=Samples)
     ledger: Ledger = field(default_factory=Ledger)
+    cold: Cold = field(default_factory=Cold)
+    """Frames that waited for weights to load."""
     present: Level = field(default_factory=Level)
     """Frames in the system."""
     line: Level = field(default_factory=Level)
@@ -144,6 +171,20 @@ class FrameRecord:
     def times(self) -> Samples:
         """What paces it: latencies of frames."""
         return self.latencies
+
+    @property
+    def through(self) -> int:
+        """Frames that came to their end."""
+        return len(self.latencies) + len(self.cold.times)
+
+    def ended(self, latency: Ps, ledger: Ledger) -> None:
+        """A frame has come through, with the causes of its time."""
+        if ledger.cold:
+            self.cold.took(latency, ledger)
+        else:
+            self.latencies.append(latency)
+            self.ledger.take(ledger)
+        self.late += self.deadline is not None and latency > self.deadline
 
 
 @dataclass(slots=True)
@@ -157,6 +198,8 @@ class PipelineRecord:
     ends: dict[str, Samples] = field(default_factory=dict)
     ledgers: dict[str, Ledger] = field(default_factory=dict)
     """Causes of the time to each end, along the critical path."""
+    cold: dict[str, Cold] = field(default_factory=dict)
+    """Times to each end of runs that waited for weights to load on the way."""
     late: dict[str, int] = field(default_factory=dict)
     stages: dict[str, Samples] = field(default_factory=dict)
     chats: dict[str, ChatRecord] = field(default_factory=dict)
@@ -172,8 +215,11 @@ class PipelineRecord:
 
     def ended(self, stage: str, whole: Ps, ledger: Ledger, *, late: bool) -> None:
         """A run has come to the end of ``stage``, ``whole`` after its trigger."""
-        self.ends.setdefault(stage, Samples()).append(whole)
-        self.ledgers.setdefault(stage, Ledger()).take(ledger)
+        if ledger.cold:
+            self.cold.setdefault(stage, Cold()).took(whole, ledger)
+        else:
+            self.ends.setdefault(stage, Samples()).append(whole)
+            self.ledgers.setdefault(stage, Ledger()).take(ledger)
         self.late[stage] = self.late.get(stage, 0) + late
 
     def stage(self, name: str, duration: Ps) -> None:

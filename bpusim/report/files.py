@@ -28,7 +28,7 @@ def streams_csv(result: Result) -> str:
             if not isinstance(value, dict):
                 row[key] = value
             elif key.endswith("breakdown_ms"):
-                prefix = "ttft_" if key.startswith("ttft") else ""
+                prefix = key.removesuffix("breakdown_ms")
                 row |= {f"{prefix}{cause}_ms": ms for cause, ms in value.items()}
         rows.append(row)
     keys = list(dict.fromkeys(k for row in rows for k in row))

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from bpusim.metrics import ChatStats, FrameStats, PipelineStats, Result
+from bpusim.metrics import ChatStats, ColdStats, FrameStats, PipelineStats, Result
 from bpusim.report.heat import heat_lines, heat_tables
 from bpusim.report.plain import plain_table
 from bpusim.report.splits import split_lines, split_table
@@ -35,7 +35,11 @@ def print_result(result: Result, file: IO[str] | None = None, *, console: Consol
     tables += [_batches(result)] if result.batches else []
     tables += [_frames(frames)] if frames else []
     tables += [_pipelines(pipelines)] if pipelines else []
-    tables += [*_breakdown(result, console), *_cores(result), _dram(result), _masters(result)]
+    tables += _cold(result)
+    tables += [*_breakdown(result, console), *_cores(result), _dram(result)]
+    tables += [_heaps(result)] if result.heaps else []
+    tables += [_weights(result)] if result.weights else []
+    tables += [_masters(result)]
     for table in tables:
         console.print()
         console.print(table)
@@ -154,6 +158,27 @@ def _pipelines(pipelines: Mapping[str, PipelineStats]) -> Table:
     return table
 
 
+def _every_cold(result: Result) -> dict[str, tuple[str, ColdStats]]:
+    """(whose times, those that waited for weights to load) by stream, or by stage of a pipeline."""
+    out = {name: ("first tokens", s.cold) for name, s in result.chats.items()}
+    for name, s in result.streams.items():
+        if isinstance(s, FrameStats):
+            out[name] = ("frames", s.cold)
+        elif isinstance(s, PipelineStats):
+            out |= {f"{name}: to the end of {stage}": ("runs", e.cold) for stage, e in s.ends.items()}
+    return {name: entry for name, entry in out.items() if entry[1].count}
+
+
+def _cold(result: Result) -> list[Table]:
+    every = _every_cold(result)
+    if not every:
+        return []
+    table = plain_table("Cold: waited for weights", "stream", "what", "number", "ms", "in means and p99")
+    for name, (what, cold) in every.items():
+        table.add_row(Text(name), what, str(cold.count), _ms(cold.mean_ms), "no")
+    return [table]
+
+
 def _breakdown(result: Result, console: Console) -> list[Table]:
     """Causes across, or down where they are too wide for the terminal; nothing before the first token or frame."""
     rows: dict[str, Mapping[str, float]] = {}
@@ -166,6 +191,7 @@ def _breakdown(result: Result, console: Console) -> list[Table]:
         elif isinstance(s, PipelineStats):
             ends = {stage: e for stage, e in s.ends.items() if e.mean_ms is not None}
             rows |= {f"{name}: to the end of {stage}": e.breakdown_ms for stage, e in ends.items()}
+    rows |= {f"{name}: cold {what}": cold.breakdown_ms for name, (what, cold) in _every_cold(result).items()}
     if not rows:
         return []
     title = "Where the time goes, ms"
@@ -200,6 +226,23 @@ def _cores(result: Result) -> list[Table]:
         table.add_row(name, str(c.calls), *map(_percent, fractions))
         why.add_row(name, *(_percent(c.waits[w]) for w in ("dram", "host", "other_core", "no_work")))
     return [table, why]
+
+
+def _heaps(result: Result) -> Table:
+    table = plain_table("Heaps", "heap", "size", "used", "free in one piece", "blocks")
+    table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
+    for name, h in result.heaps.items():
+        cells = (format_quantity(n, "size") for n in (h.bytes, h.used, h.free))
+        table.add_row(Text(name), *cells, Text(", ".join(h.blocks) or "-"))
+    return table
+
+
+def _weights(result: Result) -> Table:
+    table = plain_table("Weights", "model", "core", "stay on chip", "streamed")
+    for w in result.weights:
+        sizes = (format_quantity(n, "size") for n in (w.resident, w.streamed))
+        table.add_row(Text(w.model), w.core, *sizes)
+    return table
 
 
 def _masters(result: Result) -> Table:

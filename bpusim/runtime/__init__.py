@@ -2,8 +2,9 @@
 
 from bpusim.runtime.calls import ORDINARY, Call, CoreView, Policy, Terms, Told
 from bpusim.runtime.executor import Executor, RuntimeOptions, Session
+from bpusim.runtime.loading import Loader, LoadTerms
 from bpusim.runtime.memory import MemoryMap, Need, lay_out
-from bpusim.runtime.placement import PlacedModel, place, place_team
+from bpusim.runtime.placement import PlacedModel, keep_weights, place, place_team
 from bpusim.runtime.policies import HIGH, POLICIES, Fifo, Priority, policy_maker
 from bpusim.runtime.queue import CoreQueue, Event
 from bpusim.runtime.team import Team
@@ -20,6 +21,8 @@ __all__ = [
     "Event",
     "Executor",
     "Fifo",
+    "LoadTerms",
+    "Loader",
     "MemoryMap",
     "Need",
     "PlacedModel",
@@ -30,6 +33,7 @@ __all__ = [
     "Team",
     "Terms",
     "Told",
+    "keep_weights",
     "lay_out",
     "place",
     "place_team",

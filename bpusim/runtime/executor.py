@@ -10,7 +10,7 @@ from typing import Any
 import simpy
 
 from bpusim.alarm import Later
-from bpusim.cores import CallResult, HostCluster, HostTraffic
+from bpusim.cores import WHOLE, CallResult, CorePool, HostCluster, HostTraffic, Laid
 from bpusim.metrics import Ledger
 from bpusim.runtime.batching import Batch
 from bpusim.runtime.calls import ORDINARY, Terms
@@ -30,6 +30,8 @@ class RuntimeOptions:
     log_ops: bool = False
     memory_pool: bool = True
     async_submit: bool = True
+    fallback: Laid = WHOLE
+    """How CPU ops are laid on cores."""
 
 
 @dataclass(slots=True)
@@ -101,12 +103,12 @@ class Executor:
             self.queues[core].waits.change(host=0 if k else by, elsewhere=by if k else 0)
 
     def on_host(
-        self, duration: Ps, cause: str, ledger: Ledger, traffic: HostTraffic | None = None
+        self, duration: Ps, cause: str, ledger: Ledger, traffic: HostTraffic | None = None, laid: Laid = WHOLE
     ) -> Generator[simpy.Event, Any, None]:
         """Host work, charged to ``cause``; time in line for a CPU core is ``queueing``, what a slow clock costs is
         ``throttling``."""
         begin = self.now()
-        done = self.host.work(duration, traffic)
+        done = self.host.work(duration, traffic, laid)
         if done is not None:
             queued, lost = yield done
             if queued:
@@ -162,11 +164,16 @@ class Executor:
         more: bool = False,
         deadline: Ps | None = None,
     ) -> Generator[simpy.Event, Any, None]:
-        """One pass over a phase of ``model``: a prefill chunk, a decode step, or a frame; ``kv``: of each sequence.
+        """One pass over a phase of ``model``, once its weights are there: a prefill chunk, a decode step, or a frame;
+        ``kv``: of each sequence.
 
         ``deadline``: when it should be over, for policies that ask. ``more``: another step is sure to follow, so that
         an asynchronous runtime prepares its first call meanwhile.
         """
+        if model.loader is not None and not model.loader.loaded:
+            begin = self.now()
+            yield model.loader.begin()
+            ledger.add("loading", self.now() - begin)
         route = self._routes.get((model.name, phase))
         if route is None:
             route = self._routes[model.name, phase] = self._route(model, phase, kv, tokens)
@@ -178,6 +185,8 @@ class Executor:
                     yield from self._fallback(segment, ledger)
                 else:
                     yield from self._call(session, next(calls), segment, again, ledger, deadline)
+            if part in model.on_chip:
+                model.warm.add(part)
 
     def _route(self, model: PlacedModel, phase: str, kv: int | tuple[int, ...], tokens: int) -> list[list[_Leg]]:
         """The calls of a phase, part by part: where each goes, and what the way there and back is charged to."""
@@ -252,7 +261,8 @@ class Executor:
             ledger.add("throttling", lost)
         ledger.add(leg.enters, submitted - begin - queued - lost)
         leaving = spec.interrupt + host.cache_ps(call.written("io"))
-        over, held, away = Later(env), False, sequences * int(leg.next is not leg.queue)
+        over, away = Later(env), sequences * int(leg.next is not leg.queue)
+        held: CorePool | None = None
 
         def ended(result: CallResult) -> None:
             # The interrupt follows at once if a CPU core is free for it: one event for both.
@@ -261,9 +271,9 @@ class Executor:
                 q.waits.change(host=sequences, elsewhere=-away)
             if away:
                 leg.queue.waits.change(elsewhere=sequences)
-            held = leaving > 0 and host.take()
-            if held:
-                host.after(leaving, lambda _: over.happen(result))
+            held = host.take() if leaving > 0 else None
+            if held is not None:
+                host.after(held.span(leaving), lambda _: over.happen(result))
             else:
                 over.succeed_in(0, result)
 
@@ -282,8 +292,9 @@ class Executor:
             ledger.add("queueing", queued)
         if result.sync:
             ledger.add("sync", result.sync)
-        if held:
-            host.give()
+        if held is not None:
+            host.give(held)
+            leaving = held.span(leaving)
             lost = self.now() - result.end - leaving
             if lost > 0:
                 ledger.add("throttling", lost)
@@ -300,7 +311,11 @@ class Executor:
             yield from self.on_host(work.tensors * spec.allocate_per_tensor, "host", ledger)
         traffic = HostTraffic(f"spill:{work.op_id}", work.moved)
         yield from self.on_host(
-            self.host.cache_ps(traffic.bytes) + self.host.fallback_ps(work), "fallback", ledger, traffic
+            self.host.cache_ps(traffic.bytes) + self.host.fallback_ps(work),
+            "fallback",
+            ledger,
+            traffic,
+            self.options.fallback,
         )
         if self.options.log_ops:
             yield from self.on_host(spec.log_per_op, "host", ledger)

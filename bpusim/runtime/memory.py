@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from bpusim.errors import Place, ScenarioError
 from bpusim.trace import Trace
 from bpusim.units import format_quantity
 
-__all__ = ["MemoryMap", "Need", "Region", "lay_out"]
+__all__ = ["Heap", "MemoryMap", "Need", "Region", "lay_out"]
 
 _ALIGN = 4096
+_PARTS = ("weights", "kv", "workspace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,33 +50,145 @@ class Region:
     bytes: int
 
 
+@dataclass(slots=True)
+class Heap:
+    """A reserved stretch of memory. It never merges with another: a block lies in one of them or nowhere."""
+
+    name: str
+    base: int
+    bytes: int
+    blocks: list[Region] = field(default_factory=list)
+    """What lies in it, in order of address, each at the start of a page."""
+
+    @property
+    def used(self) -> int:
+        """Bytes of its blocks."""
+        return sum(b.bytes for b in self.blocks)
+
+    @property
+    def free(self) -> int:
+        """Bytes of the stretch behind its last block: the largest block that it can still take."""
+        last = self.blocks[-1] if self.blocks else Region("", self.base, 0)
+        return max(self.base + self.bytes - _page(last.base + last.bytes), 0)
+
+    def take(self, name: str, size: int) -> Region:
+        """Place a block behind the others."""
+        self.blocks.append(Region(name, self.base + _page(self.bytes - self.free), size))
+        return self.blocks[-1]
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryMap:
-    """Regions in order of address."""
+    """Regions model by model; without heaps that is the order of address."""
 
     regions: tuple[Region, ...]
     resident: int
     usable: int
+    heaps: tuple[Heap, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """First address behind all regions and heaps."""
+        ends = [r.base + r.bytes for r in self.regions] + [h.base + h.bytes for h in self.heaps]
+        return max(ends, default=0)
 
 
-def lay_out(needs: Sequence[Need], usable: int, place: Place | None) -> MemoryMap:
-    """Give every model its regions; :class:`ScenarioError` with the whole table when they do not fit ``usable``."""
+def lay_out(
+    needs: Sequence[Need],
+    usable: int,
+    place: Place | None,
+    heaps: Mapping[str, int] | None = None,
+    pinned: Mapping[str, str] | None = None,
+    where: Callable[[str], Place] | None = None,
+) -> MemoryMap:
+    """Give every model its regions; :class:`ScenarioError` with the whole table when they do not fit ``usable``.
+
+    ``heaps``: bytes of reserved stretches by name; each block then lies whole in one of them: in the one where its
+    model is ``pinned``, else in the first that has room, in their order. ``where``: the place of a model in the file.
+    """
+    if heaps:
+        return _in_heaps(needs, usable, heaps, pinned or {}, where or (lambda _: place))
     total = sum(n.total for n in needs)
-    parts = [(f"{n.model}.{part}", getattr(n, part)) for n in needs for part in ("weights", "kv", "workspace")]
     regions, base = [], 0
-    for name, size in parts:
-        if size:
-            regions.append(Region(name, base, size))
-            base += -(-size // _ALIGN) * _ALIGN
+    for name, size in (block for n in needs for block in _blocks(n)):
+        regions.append(Region(name, base, size))
+        base = _page(base + size)
     if total > usable:
-        rows = [f"  {'model':<20} {'weights':>10} {'KV':>10} {'workspace':>10} {'total':>10}"]
-        for n in needs:
-            cells = (format_quantity(v, "size") for v in (n.weights, n.kv, n.workspace, n.total))
-            rows.append(f"  {n.model:<20} " + " ".join(f"{c:>10}" for c in cells))
-        table = "\n".join(rows)
         raise ScenarioError(
-            f"the models need {format_quantity(total, 'size')} and {format_quantity(usable, 'size')} are usable",
+            f"the models need {_size(total)} and {_size(usable)} are usable",
             place=place,
-            do=f"take a smaller model or quantisation, lower 'context', or run fewer streams\n{table}",
+            do=f"take a smaller model or quantisation, lower 'context', or run fewer streams\n{_table(needs)}",
         )
     return MemoryMap(tuple(regions), total, usable)
+
+
+def _in_heaps(
+    needs: Sequence[Need],
+    usable: int,
+    sizes: Mapping[str, int],
+    pinned: Mapping[str, str],
+    where: Callable[[str], Place | None],
+) -> MemoryMap:
+    heaps: list[Heap] = []
+    for name, size in sizes.items():
+        heaps.append(Heap(name, _page(heaps[-1].base + heaps[-1].bytes) if heaps else 0, size))
+    regions: list[Region] = []
+    for need in needs:
+        allowed = [h for h in heaps if h.name == pinned.get(need.model, h.name)]
+        for name, size in _blocks(need):
+            heap = next((h for h in allowed if h.free >= size), None)
+            if heap is None:
+                raise _no_heap(need, name, size, allowed, heaps, needs, where(need.model))
+            regions.append(heap.take(name, size))
+    return MemoryMap(tuple(regions), sum(n.total for n in needs), usable, tuple(heaps))
+
+
+def _no_heap(
+    need: Need,
+    block: str,
+    size: int,
+    allowed: Sequence[Heap],
+    heaps: Sequence[Heap],
+    needs: Sequence[Need],
+    place: Place | None,
+) -> ScenarioError:
+    """The error of a block that no heap takes."""
+    best = max(allowed, key=lambda h: h.free)
+    asked, most = f"{block} of {_size(size)}", _size(best.free)
+    if len(allowed) < len(heaps):
+        what = f"heap '{best.name}' of model '{need.model}' does not take {asked}: {most} are free"
+    else:
+        what = f"no heap takes {asked}: the largest free stretch is {most} in '{best.name}'"
+    rows = [f"  {'heap':<20} {'size':>10} {'used':>10} {'free':>10}  blocks so far"]
+    for h in heaps:
+        cells = " ".join(f"{_size(v):>10}" for v in (h.bytes, h.used, h.free))
+        rows.append(f"  {h.name:<20} {cells}  {', '.join(b.name for b in h.blocks) or '-'}")
+    table = "\n".join([*rows, _table(needs)])
+    merge = f"heaps do not merge, though {_size(sum(h.free for h in heaps))} are free in all"
+    return ScenarioError(
+        f"{what}, {_size(size - best.free)} too little; {merge}",
+        place=place,
+        do=f"make one of machine.dram.heaps larger, list the largest model first, or take a smaller one\n{table}",
+    )
+
+
+def _blocks(need: Need) -> list[tuple[str, int]]:
+    """What a model needs in one piece each; what takes nothing is left out."""
+    return [(f"{need.model}.{part}", getattr(need, part)) for part in _PARTS if getattr(need, part)]
+
+
+def _page(address: int) -> int:
+    """The first page that begins at ``address`` or behind it."""
+    return -(-address // _ALIGN) * _ALIGN
+
+
+def _size(n: int) -> str:
+    return format_quantity(n, "size")
+
+
+def _table(needs: Sequence[Need]) -> str:
+    rows = [f"  {'model':<20} {'weights':>10} {'KV':>10} {'workspace':>10} {'total':>10}"]
+    for n in needs:
+        cells = " ".join(f"{_size(v):>10}" for v in (n.weights, n.kv, n.workspace, n.total))
+        rows.append(f"  {n.model:<20} {cells}")
+    return "\n".join(rows)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
 from bpusim.errors import TraceError
+from bpusim.runtime.loading import Loader
 from bpusim.runtime.team import Team
-from bpusim.trace import Program, TensorSplit, Trace
+from bpusim.trace import Program, TensorSplit, Trace, with_resident
 from bpusim.units import Ps
 
-__all__ = ["Balance", "PlacedModel", "place", "place_team"]
+__all__ = ["Balance", "PlacedModel", "keep_weights", "place", "place_team"]
 
 Balance = Literal["load", "bandwidth"]
 
@@ -39,7 +40,13 @@ class PlacedModel:
     """Cores that run it together; its one part is then on the first of them."""
     split: TensorSplit | None = None
     """How its ops are spread over them."""
-    _bound: OrderedDict[tuple[int, str, int | tuple[int, ...], int], Program] = field(
+    loader: Loader | None = None
+    """What its first step waits for; None if it is loaded before the run begins."""
+    on_chip: dict[int, tuple[Trace, int]] = field(default_factory=dict)
+    """By part: it as it runs once its weights have been read, and how many bytes of them stay on its core."""
+    warm: set[int] = field(default_factory=set)
+    """Parts of those that have been read."""
+    _bound: OrderedDict[tuple[int, str, int | tuple[int, ...], int, bool], Program] = field(
         default_factory=OrderedDict, repr=False
     )
 
@@ -52,15 +59,28 @@ class PlacedModel:
 
     def bind(self, part: int, phase: str, kv: int | tuple[int, ...], tokens: int) -> Program:
         """A part at a position. Prefill chunks and frames come again and are kept; a decode step is bound each time."""
-        source = self.split or self.parts[part][1]
+        warm = part in self.warm
+        source = self.on_chip[part][0] if warm else self.split or self.parts[part][1]
         if phase == "decode":
             return source.bind(phase, kv=kv, tokens=tokens)
-        key = (part, phase, kv, tokens)
+        key = (part, phase, kv, tokens, warm)
         if key not in self._bound:
             self._bound[key] = source.bind(phase, kv=kv, tokens=tokens)
             if len(self._bound) > _KEPT:
                 self._bound.popitem(last=False)
         return self._bound[key]
+
+
+def keep_weights(models: Iterable[PlacedModel], room: int) -> None:
+    """Give each model, in their order, what the ones before have left of ``room`` bytes on each of its cores, for
+    weights that stay there from the end of its first step on. A model that may run on any core gets none."""
+    left: dict[int, int] = {}
+    for model in models:
+        for part, (core, trace) in enumerate(model.parts if not model.anywhere else ()):
+            view, kept = with_resident(trace, left.setdefault(core, room))
+            if kept:
+                model.on_chip[part] = view, kept
+                left[core] -= kept
 
 
 def place(

@@ -24,6 +24,7 @@ def cross_problems(document: Document, traces: dict[str, Path]) -> Iterator[Prob
     cores = _cores(document)
     for name in models:
         yield from _cores_exist(document, name, cores)
+        yield from _heap_exists(document, name)
         if name in traces:
             yield from _trace_exists(document, name, traces[name])
     yield from _masters_exist(document, cores)
@@ -32,6 +33,7 @@ def cross_problems(document: Document, traces: dict[str, Path]) -> Iterator[Prob
     yield from _memory_clock_stays(document)
     for name in _entries(document, "streams"):
         yield from _model_exists(document, name, sorted(models))
+    yield from _affinities_known(document)
     yield from _run_ends(document)
 
 
@@ -81,6 +83,14 @@ def _cores_exist(document: Document, model: str, cores: list[str]) -> Iterator[P
         if core in seen:
             yield _problem(document, here, f"core '{core}' is listed twice", "name each core once")
         seen.add(core)
+
+
+def _heap_exists(document: Document, model: str) -> Iterator[Problem]:
+    path: KeyPath = ("models", model, "heap")
+    heap, heaps = _at(document, *path), _names(document, "machine", "dram", "heaps")
+    if isinstance(heap, str) and heap not in heaps:
+        do = did_you_mean(heap, heaps) if heaps else f"add machine.dram.heaps: {{{heap}: 1 GB}}, or remove it"
+        yield _problem(document, path, f"the memory has no heap '{heap}'", do)
 
 
 def _trace_exists(document: Document, model: str, trace: Path) -> Iterator[Problem]:
@@ -179,6 +189,20 @@ def _model_exists(document: Document, stream: str, models: list[str]) -> Iterato
         model = _at(document, *path)
         if models and isinstance(model, str) and model not in models:
             yield _problem(document, path, f"no model is named '{model}'", did_you_mean(model, models))
+
+
+def _affinities_known(document: Document) -> Iterator[Problem]:
+    """Fast and slow CPU cores only where there are slow ones."""
+    if _at(document, "machine", "host", "slow") is not None or not isinstance(_at(document, "machine", "host"), dict):
+        return
+    paths: list[KeyPath] = [("host", "affinity")]
+    for stream in _names(document, "streams"):
+        stages = _names(document, "streams", stream, "pipeline")
+        paths += [("streams", stream, "affinity"), *(("streams", stream, "pipeline", s, "affinity") for s in stages)]
+    for path in paths:
+        if _at(document, *path) in ("fast", "slow"):
+            do = "remove it, or add machine.host.slow: {cores: 4, speed: 0.45}"
+            yield _problem(document, path, "all CPU cores of the machine are alike", do)
 
 
 def _run_ends(document: Document) -> Iterator[Problem]:

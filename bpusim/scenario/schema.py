@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 
 from bpusim.hardware.spec import MachineSpec
-from bpusim.scenario.section import Count, Name, Section, is_count
+from bpusim.scenario.section import Affinity, Count, Name, Parts, Section, is_count
 from bpusim.scenario.streams import StreamSpec
-from bpusim.units import DIMENSIONS, Duration, format_quantity
+from bpusim.units import DIMENSIONS, Bandwidth, Duration, format_quantity
 
 __all__ = ["EngineOptions", "HostOptions", "ModelSpec", "RunOptions", "ScenarioSpec", "json_schema"]
 
@@ -36,6 +36,16 @@ def _types(value: Any) -> Any:
     if value is not None and (not isinstance(value, list | tuple) or not all(isinstance(n, str) for n in value)):
         raise ValueError("not a list of op types; write unsplit: [Softmax], or [] for none")
     return value if value is None else tuple(value)
+
+
+class LoadSpec(Section):
+    """How a model's weights come from storage into memory; models go one after the other."""
+
+    rate: Annotated[Bandwidth, Field(gt=0)] = Field(description="Bytes a second that the storage gives")
+    fixed: Duration = Field(0, description="Work of a CPU core after that: making the session, compiling")
+    when: Literal["first_use", "start"] = Field(
+        "first_use", description="Whether it begins with the first step or frame, or with the run"
+    )
 
 
 class ModelSpec(Section):
@@ -92,6 +102,12 @@ class ModelSpec(Section):
     max_call: Annotated[Duration, Field(gt=0)] | None = Field(
         None, description="Longest piece of its calls, others may go between two; uncut if absent"
     )
+    load: LoadSpec | None = Field(
+        None, description="What its first run waits for; it is loaded before the run begins if absent"
+    )
+    heap: str | None = Field(
+        None, description="Heap of machine.dram.heaps for all of it; the first with room if absent"
+    )
 
     batch: Annotated[int, Field(ge=1, le=10_000)] = Field(
         1, description="Sequences that a decode step serves at most; it reads the weights once for all"
@@ -143,6 +159,8 @@ class HostOptions(Section):
     logging: Literal["off", "per_op"] = Field("off", description="Whether the runtime logs every op")
     memory_pool: Literal["on", "off"] = Field("on", description="Whether a pool keeps tensors between calls")
     submit: Literal["async", "sync"] = Field("async", description="Whether dispatch overlaps the running call")
+    affinity: Affinity = Field("any", description="CPU cores that host work may take; any: a fast one if one is free")
+    fallback_parts: Parts = Field(1, description="Parts that CPU ops are cut into, each on a core; cores: one for each")
 
 
 class EngineOptions(Section):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
-__all__ = ["Count", "Name", "Section", "is_count"]
+__all__ = ["Affinity", "Count", "Name", "Parts", "Section", "is_count"]
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
 
@@ -22,6 +22,21 @@ def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10**9
 
 
+def _parts(value: Any) -> Any:
+    if value != "cores" and not (is_count(value) and value <= _MOST_PARTS):
+        raise ValueError(f"not a number of parts; write 1 to {_MOST_PARTS}, or cores for one on each core")
+    return value
+
+
+_MOST_PARTS = 1000
+Affinity = Literal["any", "fast", "slow"]
+"""CPU cores that host work may take."""
+Parts = Annotated[
+    int | Literal["cores"],
+    PlainValidator(_parts),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1, "maximum": _MOST_PARTS}, {"const": "cores"}]}),
+]
+"""Pieces of host work at a time: a number, or one for each core that it may take."""
 Name = Annotated[str, AfterValidator(_name)]
 
 

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from bpusim.errors import did_you_mean
-from bpusim.scenario.section import Count, Name, Section, is_count
+from bpusim.scenario.section import Affinity, Count, Name, Parts, Section, is_count
 from bpusim.units import Duration, FrameRate
 
 __all__ = [
@@ -241,11 +241,22 @@ class FramesSpec(Section):
     after: dict[Stage, Duration] = Field(
         {}, description="Time each frame spends behind the model, by stage (camera, cpu)"
     )
+    parts: Parts = Field(1, description="Parts that its cpu stages are cut into, each on a core; cores: one for each")
+    affinity: Affinity | None = Field(
+        None, description="CPU cores that its cpu stages may take; those of host.affinity if absent"
+    )
     start: Duration = Field(0, description="Time of the first frame")
     deadline: Annotated[Duration, Field(gt=0)] | None = Field(
         None, description="From capture to the end: later frames are counted, and policies may go by it"
     )
     weight: Weight = Field(1.0, description="Share of a core by policy: weighted_fair")
+
+    @model_validator(mode="after")
+    def _on_cores(self) -> FramesSpec:
+        laid = [n for n, v in (("parts", self.parts != 1), ("affinity", self.affinity is not None)) if v]
+        if laid and "cpu" not in {**self.before, **self.after}:
+            raise ValueError(f"{laid[0]} means nothing without a cpu stage; remove it, or add after: {{cpu: 5 ms}}")
+        return self
 
     @model_validator(mode="after")
     def _in_turn(self) -> FramesSpec:
@@ -278,6 +289,10 @@ class StageSpec(Section):
     frames: str | None = Field(None, description="Name of the model that takes a frame")
     chat: str | None = Field(None, description="Name of the model that answers")
     host: Annotated[Duration, Field(gt=0)] | None = Field(None, description="Time on a CPU core")
+    parts: Parts = Field(1, description="host: parts it is cut into, each on a core; cores: one for each")
+    affinity: Affinity | None = Field(
+        None, description="host: CPU cores that it may take; those of host.affinity if absent"
+    )
     wait: Annotated[Duration, Field(gt=0)] | None = Field(
         None, description="Time outside the machine, such as a sensor's"
     )
@@ -299,6 +314,9 @@ class StageSpec(Section):
             raise ValueError("a chat stage needs prompt and output; add them, such as prompt: 32, output: 48")
         if self.chat is None and asked:
             raise ValueError(f"{asked[0]} means nothing to {given[0]}; remove it")
+        laid = [n for n, v in (("parts", self.parts != 1), ("affinity", self.affinity is not None)) if v]
+        if self.host is None and laid:
+            raise ValueError(f"{laid[0]} means nothing to {given[0]}; remove it")
         return self
 
 

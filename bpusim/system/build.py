@@ -27,9 +27,9 @@ from bpusim.scenario import Scenario, load_scenario
 from bpusim.system.channels import channel_of, channel_warnings, port_of
 from bpusim.system.clocking import clock_warnings, clocks_of, control_clocks
 from bpusim.system.heating import MeteredRecorder, cooling_warnings, heat_of
-from bpusim.system.load import check_streams, load_traces, memory_of, name_warnings, place_models
-from bpusim.system.outcome import machine_warnings, policy_warnings, result_of
-from bpusim.system.streams import Streams, lengths_of, streams_of
+from bpusim.system.load import check_streams, load_traces, load_weights, memory_of, name_warnings, place_models
+from bpusim.system.outcome import host_warnings, machine_warnings, policy_warnings, result_of
+from bpusim.system.streams import Streams, laid_on, lengths_of, streams_of
 from bpusim.thermal import ClockControl, Heat
 from bpusim.units import Ps
 from bpusim.workload import Slots
@@ -120,19 +120,23 @@ class System:
                 merge=_merge(scenario), plans=plans, sleep=(sleep.after, sleep.wake) if sleep is not None else None,
             )  # fmt: skip
             cores.append(core)
-        cpu = port_of(channel, "cpu", machine.host.dma, machine.host.cores)
-        host = HostCluster(env, machine.host, cpu, recorder, clocks["host"])
+        loads = any(m.load is not None for m in scenario.models.values())
+        slow = machine.host.slow.cores if machine.host.slow is not None else 0
+        cpu = port_of(channel, "cpu", machine.host.dma, machine.host.cores + slow + loads)
+        host = HostCluster(env, machine.host, cpu, recorder, clocks["host"], scenario.host.affinity)
+        load_weights(env, scenario, models, host)
         routine = Routine(env)
         controls = control_clocks(env, scenario, clocks, recorder, host, channel, routine)
         heat = heat_of(env, scenario, clocks, controls, recorder, host, channel, routine)
         options = RuntimeOptions(
-            scenario.host.logging == "per_op", scenario.host.memory_pool == "on", scenario.host.submit == "async"
-        )
+            scenario.host.logging == "per_op", scenario.host.memory_pool == "on", scenario.host.submit == "async",
+            laid_on(host, scenario.host.fallback_parts),
+        )  # fmt: skip
         make = _maker(scenario, policy)
         events: list[Event] | None = [] if journal else None
         queues = {i: CoreQueue(env, core, _made(make), events) for i, core in enumerate(cores)}
         executor = Executor(env, host, queues, options)
-        streams, slots = streams_of(env, scenario, models, lengths, records=records)
+        streams, slots = streams_of(env, scenario, models, lengths, host, records=records)
         system = cls(
             scenario,
             env,
@@ -153,12 +157,16 @@ class System:
         if heat is not None:
             heat.progress = system._done
         system.warnings.extend(machine_warnings(system) + policy_warnings(scenario, named=policy is None))
+        system.warnings.extend(host_warnings(system))
         system.warnings.extend(channel_warnings(scenario) + clock_warnings(scenario) + cooling_warnings(scenario))
         return system
 
     def run(self) -> Result:
         """Run to the end: all finite streams done, or the scenario's ``until``."""
         env = self.env
+        for m in self.models.values():
+            if m.loader is not None and m.loader.terms.early:
+                m.loader.begin()
         processes = {name: env.process(s.run(self.executor)) for name, s in self.streams.items()}
         finite = [processes[name] for name, s in self.streams.items() if s.finite]
         ends: list[simpy.Event] = [env.all_of(finite)] if finite else []

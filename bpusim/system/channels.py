@@ -66,7 +66,7 @@ def channel_of(
     from bpusim.dram.timing import channel
 
     found = channel(dram.preset, scenario.where("machine", "dram", "preset"))
-    spare = max((r.base + r.bytes for r in memory.regions), default=0)  # behind what the models take
+    spare = memory.end  # behind what the models take
     background = [
         (name, spec, (spare + (k + 1) * _MASTERS_REGION) % dram.capacity)
         for k, (name, spec) in enumerate(masters.items())

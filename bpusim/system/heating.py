@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import simpy
@@ -76,9 +77,12 @@ def heat_of(
     def others() -> int:
         return sum(n for name, n in channel.moved().items() if name in machine.masters)
 
+    slow, power = machine.host.slow, machine.power.host
+    watts = power.slow if power.slow is not None else power.active * slow.speed if slow is not None else 0.0
     meter = Meter(
-        machine.power, machine.cores, clocks, row_bytes(scenario), others if machine.masters else lambda: 0, host.look
-    )
+        machine.power, machine.cores, clocks, row_bytes(scenario), others if machine.masters else lambda: 0, host.look,
+        (partial(host.look, slow=True), watts) if slow is not None else None,
+    )  # fmt: skip
     recorder.meter = meter
     try:
         return Heat(env, machine.cooling, meter, controls, routine)
@@ -101,7 +105,7 @@ def heat_stats(heat: Heat, controls: Mapping[str, ClockControl], streams: Stream
         energy_j=dict(heat.energy),
         elapsed=now,
         tokens=sum(s.record.tokens for s in chats),
-        frames=sum(len(s.record.latencies) for s in streams.values() if isinstance(s, FrameStream)),
+        frames=sum(s.record.through for s in streams.values() if isinstance(s, FrameStream)),
         tokens_lost=sum(s.record.tokens_lost(now - s.start) for s in going),
         throttled={name: c.throttled_by(now) for name, c in controls.items()},
         trips=tuple(

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 
-from bpusim.errors import BpusimError, Problem, ScenarioError, TraceError, did_you_mean
+import simpy
+
+from bpusim.cores import HostCluster
+from bpusim.errors import BpusimError, Place, Problem, ScenarioError, TraceError, did_you_mean
 from bpusim.hardware.toolchain import UNSPLIT
 from bpusim.metrics import RunWarning
-from bpusim.runtime import MemoryMap, Need, PlacedModel, lay_out, place, place_team
+from bpusim.runtime import (
+    Loader,
+    LoadTerms,
+    MemoryMap,
+    Need,
+    PlacedModel,
+    keep_weights,
+    lay_out,
+    place,
+    place_team,
+)
 from bpusim.scenario import ChatSpec, FramesSpec, Scenario
 from bpusim.system.streams import Lengths, Where, parts_of, sequences_of
 from bpusim.trace import Trace, base_type, load_trace
 
-__all__ = ["check_streams", "load_traces", "memory_of", "name_warnings", "place_models"]
+__all__ = ["check_streams", "load_traces", "load_weights", "memory_of", "name_warnings", "place_models"]
 
 _PORTABLE_NAME = re.compile(r"[A-Za-z0-9_]+")
 
@@ -118,12 +131,17 @@ def place_models(scenario: Scenario, traces: Mapping[str, Trace]) -> tuple[dict[
                 )
             )
             continue
+        if anywhere and placed.anywhere and scenario.machine.cores.weights_sram is not None:
+            text = f"model '{name}' may run on any core, so none of its weights stay in weights_sram; name its core"
+            warnings.append(RunWarning("weights-streamed", text))
         placed.priority, placed.max_call = spec.priority, spec.max_call
         placed.batch, placed.balance = spec.batch, spec.balance
         models[name] = placed
         warnings.extend(RunWarning("pinned-trace", t) for t in texts)
     if problems:
         raise ScenarioError(problems)
+    if scenario.machine.cores.weights_sram is not None:
+        keep_weights(models.values(), scenario.machine.cores.weights_sram)
     return models, warnings
 
 
@@ -178,7 +196,25 @@ def memory_of(scenario: Scenario, models: Mapping[str, PlacedModel]) -> MemoryMa
     needs = []
     for name, model in models.items():
         needs.append(Need.of(name, model.trace, model.context, sequences_of(scenario, name)))
-    return lay_out(needs, scenario.machine.dram.usable, scenario.where("models"))
+    dram = scenario.machine.dram
+    pinned = {name: spec.heap for name, spec in scenario.models.items() if spec.heap is not None}
+    return lay_out(needs, dram.usable, scenario.where("models"), dram.heaps, pinned, _place_of(scenario))
+
+
+def _place_of(scenario: Scenario) -> Callable[[str], Place]:
+    """Where a model is in the scenario: its heap, or itself."""
+    return lambda name: scenario.where("models", name, "heap")
+
+
+def load_weights(
+    env: simpy.Environment, scenario: Scenario, models: Mapping[str, PlacedModel], host: HostCluster
+) -> None:
+    """Models that come from storage during the run get what loads them; all of them share the storage."""
+    storage = simpy.Resource(env)
+    for name, spec in scenario.models.items():
+        if spec.load is not None:
+            terms = LoadTerms(spec.load.rate, spec.load.fixed, spec.load.when == "start")
+            models[name].loader = Loader(env, name, models[name].trace.resident_bytes, terms, host, storage)
 
 
 def check_streams(scenario: Scenario, models: Mapping[str, PlacedModel], lengths: Mapping[Where, Lengths]) -> None:

@@ -11,11 +11,13 @@ from bpusim.metrics import (
     CoreStats,
     DramStats,
     FrameStats,
+    HeapStats,
     PhaseStats,
     PipelineStats,
     RequestRow,
     Result,
     RunWarning,
+    WeightStats,
 )
 from bpusim.runtime import HIGH, CoreWaits
 from bpusim.scenario import ChatSpec, FramesSpec, Scenario
@@ -28,7 +30,7 @@ from bpusim.workload import ChatStream, FrameStream, PipelineStream
 if TYPE_CHECKING:
     from bpusim.system.build import System
 
-__all__ = ["machine_warnings", "policy_warnings", "result_of"]
+__all__ = ["host_warnings", "machine_warnings", "policy_warnings", "result_of"]
 
 _STUCK = 10
 """A step that takes so many times the mean is worth a warning."""
@@ -111,6 +113,8 @@ def result_of(system: System) -> Result:
             for name, b in system.executor.batches.items()
         },
         split_plans(system),
+        {h.name: HeapStats(h.bytes, h.used, h.free, {b.name: b.bytes for b in h.blocks}) for h in system.memory.heaps},
+        _weights(system) if machine.cores.weights_sram is not None else (),
     )
 
 
@@ -128,6 +132,16 @@ def _chat(system: System, label: str, chat: ChatStream, elapsed: Ps, peak: int) 
 def _waits(waits: CoreWaits) -> dict[str, Ps]:
     waits.change()  # up to now
     return {"dram": waits.dram, "host": waits.host, "other_core": waits.elsewhere, "no_work": waits.nothing}
+
+
+def _weights(system: System) -> list[WeightStats]:
+    out = []
+    for m in system.models.values():
+        for part, (core, trace) in enumerate(m.parts):
+            kept = m.on_chip[part][1] if part in m.on_chip else 0
+            name = "any" if m.anywhere else system.cores[core].name
+            out.append(WeightStats(m.name, name, kept, trace.resident_bytes - kept))
+    return out
 
 
 def _load_log(system: System, core: int) -> list[str]:
@@ -161,6 +175,25 @@ def machine_warnings(system: System) -> list[RunWarning]:
         for i, c in enumerate(system.cores)
         if i not in used
     ]
+
+
+def host_warnings(system: System) -> list[RunWarning]:
+    """Models over more cores than the host has CPU cores for, and a cut of CPU ops that there are none of."""
+    out, options = [], system.scenario.host
+    have = system.executor.host.cores()
+    kind = "" if options.affinity == "any" else f"{options.affinity} "
+    for m in system.models.values():
+        need = len(m.parts)
+        if need > have:
+            cores = f"{have} {kind}CPU core{'s' if have > 1 else ''}"
+            text = f"model {m.name} is split over {need} cores and the host has {cores}: many runtimes take a host "
+            more = f"thread for each and refuse that; give it machine.host.cores: {need}, or split it over fewer"
+            out.append(RunWarning("host-threads", text + more))
+    ops = (op for m in system.models.values() for p in m.trace.phases.values() for op in p.ops())
+    if options.fallback_parts != 1 and all(op.unit != "cpu" for op in ops):
+        text = "no model has an op that falls back to the CPU; host.fallback_parts changes nothing"
+        out.append(RunWarning("parts-unused", text))
+    return out
 
 
 def policy_warnings(scenario: Scenario, *, named: bool) -> list[RunWarning]:
@@ -231,7 +264,7 @@ def _growing(system: System, now: Ps) -> list[RunWarning]:
             r = s.record
             gone = r.dropped + r.lost
             if gone > _DROPPED * (r.captured + r.lost):
-                rate = len(r.latencies) * PS_PER_S / now if now else 0.0
+                rate = r.through * PS_PER_S / now if now else 0.0
                 part = gone / (r.captured + r.lost)
                 text = f"{name}: {part:.1%} of its frames are dropped; {s.rate:g} a second come, {rate:.3g} are served"
                 out.append(RunWarning("frames-dropped", text))

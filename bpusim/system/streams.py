@@ -10,6 +10,7 @@ from typing import Any
 
 import simpy
 
+from bpusim.cores import Affinity, HostCluster, Laid
 from bpusim.errors import Problem, ScenarioError
 from bpusim.metrics import ChatRecord, FrameRecord, PipelineRecord
 from bpusim.runtime import PlacedModel
@@ -43,7 +44,7 @@ from bpusim.workload import (
 )
 from bpusim.workload.draws import Draw
 
-__all__ = ["Lengths", "Streams", "Where", "lengths_of", "parts_of", "sequences_of", "streams_of"]
+__all__ = ["Lengths", "Streams", "Where", "laid_on", "lengths_of", "parts_of", "sequences_of", "streams_of"]
 
 _COLUMNS = ("prompt_tokens", "output_tokens")
 
@@ -190,6 +191,7 @@ def streams_of(
     scenario: Scenario,
     models: Mapping[str, PlacedModel],
     lengths: Mapping[Where, Lengths],
+    host: HostCluster,
     *,
     records: bool,
 ) -> tuple[Streams, list[Slots]]:
@@ -202,9 +204,9 @@ def streams_of(
             asked = lengths["streams", name]
             out[name] = _chat(name, spec, models[spec.chat], slots[spec.chat], asked, seed, records=records)
         elif isinstance(spec, FramesSpec):
-            out[name] = _frames(name, spec, models[spec.frames], seed)
+            out[name] = _frames(name, spec, models[spec.frames], seed, laid_on(host, spec.parts, spec.affinity))
         else:
-            out[name] = _pipeline(name, spec, models, slots, lengths, seed, records=records)
+            out[name] = _pipeline(name, spec, models, slots, lengths, seed, host, records=records)
     return out, list(slots.values())
 
 
@@ -215,6 +217,7 @@ def _pipeline(
     slots: Mapping[str, Slots],
     lengths: Mapping[Where, Lengths],
     seed: int,
+    host: HostCluster,
     *,
     records: bool,
 ) -> PipelineStream:
@@ -232,7 +235,8 @@ def _pipeline(
             stages.append(PipelineStage(stage, s.after, None, chat, *draws))
         else:
             model = models[s.frames] if s.frames is not None else None
-            stages.append(PipelineStage(stage, s.after, model, host=s.host or 0, wait=s.wait or 0))
+            laid = laid_on(host, s.parts, s.affinity)
+            stages.append(PipelineStage(stage, s.after, model, host=s.host or 0, wait=s.wait or 0, laid=laid))
     before = {a.removesuffix(".first_token") for s in spec.pipeline.values() for a in s.after}
     ends = spec.deadline or dict.fromkeys((n for n in spec.pipeline if n not in before), None)
     record.limits = dict(ends)
@@ -282,10 +286,15 @@ def _thinks(spec: ChatSpec, seed: int, name: str, user: int) -> Draw:
     return fixed(spec.think)
 
 
-def _frames(name: str, spec: FramesSpec, model: PlacedModel, seed: int) -> FrameStream:
+def laid_on(host: HostCluster, parts: int | str, affinity: Affinity | None = None) -> Laid:
+    """How host work is laid on the cores of ``host``; ``cores`` parts are one for each that it may take."""
+    return Laid(parts if isinstance(parts, int) else host.cores(affinity), affinity)
+
+
+def _frames(name: str, spec: FramesSpec, model: PlacedModel, seed: int, laid: Laid) -> FrameStream:
     rng = generator(seed, name, "jitter")
     jitter = (lambda: int(rng.integers(-spec.jitter, spec.jitter, endpoint=True))) if spec.jitter else fixed(0)
     return FrameStream(
         name, model, spec.rate, spec.count, spec.queue, spec.drop, spec.before, spec.after, spec.start,
-        FrameRecord(spec.deadline), spec.weight, jitter, spec.threads, spec.overlap == "on",
+        FrameRecord(spec.deadline), spec.weight, jitter, spec.threads, spec.overlap == "on", laid,
     )  # fmt: skip

@@ -60,7 +60,8 @@ class Meter:
 
     ``parts`` names its components: each core, ``dram``, ``host``. ``row_bytes``: of an open row of the channel.
     ``others``: bytes that masters of the machine file have moved so far; their power is the mean between two looks.
-    ``host``: when CPU cores were taken and given back since the last look.
+    ``host``: when CPU cores were taken and given back since the last look. ``slow``: the same of slow ones, and W that
+    each draws at work; None if there are none.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Meter:
         row_bytes: int,
         others: Callable[[], int] = lambda: 0,
         host: Callable[[], Spans] = lambda: ((), ()),
+        slow: tuple[Callable[[], Spans], float] | None = None,
     ) -> None:
         self.spec = spec
         self.clocks = clocks
@@ -80,7 +82,8 @@ class Meter:
         self._vector = core.vector.lanes * spec.cores.vector
         self._of_dram = spec.dram.per_byte + spec.dram.activate / row_bytes
         self._others, self._moved = others, 0
-        self._host, self._working = host, 0
+        self._hosts = [(host, spec.host.active), *([slow] if slow is not None else [])]
+        self._working = [0] * len(self._hosts)
         self._at: Ps = 0
         self._cores = {name: _Core(k) for k, name in enumerate(self.names)}
         self._calls: list[tuple[int, Ps, Ps, float]] = []
@@ -163,12 +166,14 @@ class Meter:
 
     def _hosting(self, now: Ps) -> tuple[Floats, Floats, Floats, Floats]:
         """The same of CPU cores: each that is taken draws from then on, each that is given back no more."""
-        taken, given = self._host()
-        clock = self.clocks["host"]
-        each = self.spec.host.active * clock.volts**2 * clock.speed
-        begin = np.array([self._at, *taken, *given], dtype=float)
-        watts = np.array([self._working * each, *[each] * len(taken), *[-each] * len(given)])
-        self._working += len(taken) - len(given)
+        clock, begins, powers = self.clocks["host"], list[Ps](), list[float]()
+        for k, (look, active) in enumerate(self._hosts):
+            taken, given = look()
+            each = active * clock.volts**2 * clock.speed
+            begins += [self._at, *taken, *given]
+            powers += [self._working[k] * each, *[each] * len(taken), *[-each] * len(given)]
+            self._working[k] += len(taken) - len(given)
+        begin, watts = np.array(begins, dtype=float), np.array(powers)
         return np.full(len(begin), float(self.parts.index("host"))), begin, np.full(len(begin), float(now)), watts
 
     def standby(self, temperatures: Mapping[str, float]) -> dict[str, float]:

@@ -4,6 +4,7 @@ from bpusim.trace.files import dump_trace, load_trace, save_trace
 from bpusim.trace.model import Header, Op, Phase, Repeat, Tensor, Trace
 from bpusim.trace.part import CallPart, moved_until, part_of
 from bpusim.trace.program import CallItems, CallLayout, CallProgram, CpuWork, ItemRange, Program, Tiling
+from bpusim.trace.residency import with_resident
 from bpusim.trace.tensor_split import TeamCall, TensorSplit, base_type
 
 __all__ = [
@@ -29,4 +30,5 @@ __all__ = [
     "moved_until",
     "part_of",
     "save_trace",
+    "with_resident",
 ]

@@ -178,11 +178,10 @@ class ChatStream:
         yield from self._sample(executor, ledger)
         first = now()
         ledger.close(first - arrived)
-        record.first.take(ledger)
+        record.began(first - arrived, ledger)
+        cold = ledger.cold
         if told is not None:
             told(ledger)
-        record.ttfts.append(first - arrived)
-        record.tokens += 1
         kv += prompt
         for n in range(ask.output - 1):
             begin = now()
@@ -209,7 +208,7 @@ class ChatStream:
         if give:
             self.slots.give(self.name)
         end = now()
-        record.went(arrived, first, end, ask.output)
+        record.went(arrived, first, end, ask.output, cold=cold)
         if record.rows is not None:
             record.rows.append(RequestRow(self.name, index, prompt, ask.output, arrived, first, end))
         if self._drained is not None and not record.present.now:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import simpy
 
+from bpusim.cores import WHOLE, Laid
 from bpusim.errors import SimulationError
 from bpusim.metrics import FrameRecord, Ledger
 from bpusim.runtime import Executor, PlacedModel, Session, Terms
@@ -55,6 +56,8 @@ class FrameStream:
     """ps by which a frame is late."""
     threads: int = 1
     overlap: bool = True
+    laid: Laid = WHOLE
+    """How its ``cpu`` stages are laid on cores."""
     _line: deque[_Frame] = field(default_factory=deque)
     _idle: deque[simpy.Event] = field(default_factory=deque)
     """Threads that wait for a frame."""
@@ -118,7 +121,7 @@ class FrameStream:
                 yield executor.env.timeout(duration)
                 ledger.add("camera", duration)
             else:
-                yield from executor.on_host(duration, "host", ledger)
+                yield from executor.on_host(duration, "host", ledger, laid=self.laid)
 
     def _arrive(self, executor: Executor) -> Generator[simpy.Event, Any, None]:
         """From capture to the queue."""
@@ -169,8 +172,5 @@ class FrameStream:
         yield from self._stages(executor, self.after, frame.ledger)
         latency = executor.now() - frame.captured
         frame.ledger.close(latency)
-        self.record.ledger.take(frame.ledger)
-        self.record.latencies.append(latency)
-        if self.record.deadline is not None and latency > self.record.deadline:
-            self.record.late += 1
+        self.record.ended(latency, frame.ledger)
         self._gone(executor.now())

@@ -12,6 +12,7 @@ from typing import Any
 
 import simpy
 
+from bpusim.cores import WHOLE, Laid
 from bpusim.errors import SimulationError
 from bpusim.metrics import Ledger, PipelineRecord
 from bpusim.runtime import Executor, PlacedModel, Session, Terms
@@ -40,6 +41,8 @@ class PipelineStage:
     output: Draw | None = None
     host: Ps = 0
     wait: Ps = 0
+    laid: Laid = WHOLE
+    """How ``host`` work is laid on cores."""
 
 
 @dataclass(slots=True)
@@ -159,7 +162,7 @@ class PipelineStream:
             yield executor.env.timeout(stage.wait)
             ledger.add("camera", stage.wait)
         elif stage.host:
-            yield from executor.on_host(stage.host, "host", ledger)
+            yield from executor.on_host(stage.host, "host", ledger, laid=stage.laid)
         elif stage.model is not None:
             session = Session(
                 f"{self.name}.{stage.name}", Terms(stage.model.priority, self.weight, stage.model.max_call)
@@ -175,5 +178,6 @@ class PipelineStream:
 
             ask = Ask(stage.prompt(), stage.output(), 0)
             ledger = yield from stage.chat.answer(executor, ask, first)
-        record.stage(stage.name, executor.now() - begin)
+        if not ledger.cold:
+            record.stage(stage.name, executor.now() - begin)
         marks[stage.name].reach(executor.now(), before, ledger)

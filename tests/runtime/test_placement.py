@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bpusim.errors import TraceError
-from bpusim.runtime import place
-from bpusim.trace import Header, Op, Phase, Repeat, Trace
+from bpusim.runtime import PlacedModel, keep_weights, place
+from bpusim.trace import Header, Op, Phase, Repeat, Tensor, Trace
 
 
 def layers(n: int = 4, **header: Any) -> Trace:
@@ -98,3 +98,53 @@ def test_no_more_programs_are_kept_than_needed() -> None:
     for kv in range(1, 65):
         model.bind(0, "frame", kv, 1)
     assert model.bind(0, "frame", 0, 1) is not first
+
+
+def net(name: str, *sizes: int) -> PlacedModel:
+    """A model on core 1 that reads tensors of these sizes, once each."""
+    ops = tuple(Op(f"o{k}", "A", "mac", read={f"w:t{k}": (n,)}) for k, n in enumerate(sizes))
+    trace = Trace(
+        Header(name, {}),
+        tuple(Tensor(f"t{k}", n) for k, n in enumerate(sizes)),
+        {"frame": Phase("frame", 0, ("1",), ops)},
+    )
+    return PlacedModel(name, trace, ((1, trace),), 0)
+
+
+MIB = 1 << 20
+
+
+def split_of(model: PlacedModel) -> tuple[float, float]:
+    """(MiB that stay on chip, MiB that are streamed by each later frame)."""
+    kept = model.on_chip[0][1] if 0 in model.on_chip else 0
+    model.warm.update(model.on_chip)
+    streamed = model.bind(0, "frame", 0, 1).traffic().get(("weights", False), 0)
+    assert kept + streamed == model.trace.resident_bytes
+    return kept / MIB, streamed / MIB
+
+
+def test_who_comes_first_decides_who_streams() -> None:
+    """BH-17: 7.16 MiB cached and 2.95 streamed, the other 0 and 4.53; and the other way round."""
+    sizes = [round(x * MIB) for x in (5, 5.11, 4.53, 7.16)]
+    for first in ("a", "b"):
+        a, b = net("a", *sizes[:2]), net("b", sizes[2])
+        keep_weights([a, b] if first == "a" else [b, a], sizes[3])
+        got = split_of(a), split_of(b)
+        want = ((7.16, 2.95), (0, 4.53)) if first == "a" else ((2.63, 7.48), (4.53, 0))
+        for mine, theirs in zip(got, want, strict=True):
+            assert mine == pytest.approx(theirs, abs=1e-5)
+        assert got[0][0] + got[1][0] == pytest.approx(7.16, abs=1e-6)
+
+
+def test_cores_have_rooms_of_their_own() -> None:
+    a, b = net("a", 100), net("b", 70)
+    b.parts = ((0, b.trace),)
+    keep_weights([a, b], 80)
+    assert (a.on_chip[0][1], b.on_chip[0][1]) == (80, 70)
+
+
+def test_a_model_for_any_core_keeps_nothing() -> None:
+    a = net("a", 100)
+    a.anywhere = (0, 1)
+    keep_weights([a], 80)
+    assert not a.on_chip

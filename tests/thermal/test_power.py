@@ -192,6 +192,15 @@ def test_cpu_cores_draw_from_when_they_are_taken_until_they_are_given_back() -> 
     assert m.take(9 * US)[1]["host"] == pytest.approx(0.5 * 2e-6, rel=1e-12)
 
 
+def test_slow_cpu_cores_draw_what_is_theirs() -> None:
+    """A fast core from 0 to 2 us at 0.5 W, a slow one from 1 to 5 us at 0.2 W; then the slow one alone goes on."""
+    looks = [([US], []), ([], [5 * US])]
+    fast = [([0], [2 * US]), ([], [])]
+    m = meter(host=lambda: fast.pop(0), slow=(lambda: looks.pop(0), 0.2))
+    assert m.take(3 * US)[1]["host"] == pytest.approx((0.5 * 2 + 0.2 * 2) * 1e-6, rel=1e-12)
+    assert m.take(9 * US)[1]["host"] == pytest.approx(0.2 * 2 * 1e-6, rel=1e-12)
+
+
 def test_at_half_the_clock_a_call_costs_by_the_square_of_the_voltage() -> None:
     """Busy power halves with the clock besides; what is computed and moved takes its time, not its energy."""
     of = clocks()
