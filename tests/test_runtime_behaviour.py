@@ -634,3 +634,15 @@ def test_a_split_over_more_cores_than_the_host_has_is_warned_about() -> None:
 def test_a_cut_of_cpu_ops_that_there_are_none_of_is_warned_about() -> None:
     result = cam("rate: 10 Hz, count: 2", set={"host.fallback_parts": 4})
     assert "parts-unused" in [w.code for w in result.warnings]
+
+
+def test_cores_that_run_a_model_together_keep_shares_of_its_weights() -> None:
+    """BH-17: of a tensor split each core keeps its share, and a step reads that much less."""
+    short = {"streams.alice.output": 3, "streams.alice.requests": 1}
+    path = SCENARIOS / "tensor_split.yaml"
+    plain, kept = (simulate(path, set=short | s) for s in ({}, {"machine.cores.weights_sram": "64 MiB"}))
+    (row,) = kept.weights
+    assert row.core == "bpu0, bpu1"
+    assert row.resident == pytest.approx(2 * (64 << 20), abs=4096)
+    read = [sum(r.dram.moved[c]["weights", False] for c in ("bpu0", "bpu1")) for r in (plain, kept)]
+    assert read[0] - read[1] == pytest.approx(2 * row.resident, rel=1e-3)  # the prefill was the first step

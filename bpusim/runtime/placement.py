@@ -42,7 +42,7 @@ class PlacedModel:
     """How its ops are spread over them."""
     loader: Loader | None = None
     """What its first step waits for; None if it is loaded before the run begins."""
-    on_chip: dict[int, tuple[Trace, int]] = field(default_factory=dict)
+    on_chip: dict[int, tuple[Trace | TensorSplit, int]] = field(default_factory=dict)
     """By part: it as it runs once its weights have been read, and how many bytes of them stay on its core."""
     warm: set[int] = field(default_factory=set)
     """Parts of those that have been read."""
@@ -73,9 +73,18 @@ class PlacedModel:
 
 def keep_weights(models: Iterable[PlacedModel], room: int) -> None:
     """Give each model, in their order, what the ones before have left of ``room`` bytes on each of its cores, for
-    weights that stay there from the end of its first step on. A model that may run on any core gets none."""
+    weights that stay there from the end of its first step on. A model that may run on any core gets none; cores that
+    run one together have even shares of it."""
     left: dict[int, int] = {}
     for model in models:
+        if model.split is not None:
+            n = model.split.n
+            view, kept = with_resident(model.trace, n * min(left.setdefault(core, room) for core in model.cores))
+            if kept:
+                model.on_chip[0] = model.split.of(view), kept
+            for core in model.cores:
+                left[core] -= -(-kept // n)
+            continue
         for part, (core, trace) in enumerate(model.parts if not model.anywhere else ()):
             view, kept = with_resident(trace, left.setdefault(core, room))
             if kept:

@@ -139,7 +139,8 @@ def _weights(system: System) -> list[WeightStats]:
     for m in system.models.values():
         for part, (core, trace) in enumerate(m.parts):
             kept = m.on_chip[part][1] if part in m.on_chip else 0
-            name = "any" if m.anywhere else system.cores[core].name
+            together = m.team.cores if m.team is not None else (core,)
+            name = "any" if m.anywhere else ", ".join(system.cores[c].name for c in together)
             out.append(WeightStats(m.name, name, kept, trace.resident_bytes - kept))
     return out
 

@@ -86,6 +86,10 @@ class TensorSplit:
         self._shares: dict[tuple[int, int, Coefs, Coefs], Op] = {}
         self._layouts: dict[tuple[tuple[int, ...], bytes], CallLayout] = {}
 
+    def of(self, trace: Trace) -> TensorSplit:
+        """Another trace spread in the same way."""
+        return TensorSplit(trace, self.n, self.unsplit, self.piece)
+
     def bind(self, phase: str, *, kv: int | tuple[int, ...] = 0, tokens: int = 1) -> Program:
         """The phase at one position, as :meth:`bpusim.trace.Trace.bind`; its calls are :class:`TeamCall`."""
         whole = self.trace.bind(phase, kv=kv, tokens=tokens)
