@@ -646,3 +646,54 @@ def test_cores_that_run_a_model_together_keep_shares_of_its_weights() -> None:
     assert row.resident == pytest.approx(2 * (64 << 20), abs=4096)
     read = [sum(r.dram.moved[c]["weights", False] for c in ("bpu0", "bpu1")) for r in (plain, kept)]
     assert read[0] - read[1] == pytest.approx(2 * row.resident, rel=1e-3)  # the prefill was the first step
+
+
+TURNS = {
+    "models.d.load": {"rate": "400 MB/s", "fixed": "70 ms", "place": "one"},
+    "models.e.load": {"rate": "400 MB/s", "place": "one"},
+}
+OTHER = f"  e: {{trace: '{DETECTOR}', cores: bpu1}}\n"
+
+
+def test_models_that_do_not_both_fit_are_loaded_again_and_again() -> None:
+    """BH-32, reloaded weights: alternating frames wait for the bytes each time, for the session once."""
+    streams = {"f": "frames: d, rate: 2 Hz, count: 4", "g": "frames: e, rate: 2 Hz, count: 4, start: 250 ms"}
+    result = run(streams, models=OTHER, set=TURNS)
+    loading = DETECTOR_BYTES / 400e3
+    first, other = frames(result, "f"), frames(result, "g")
+    assert (first.cold.count, other.cold.count) == (1, 1)
+    assert first.cold.breakdown_ms["loading"] == pytest.approx(loading + 70, abs=0.001)
+    for stats in (first, other):
+        assert stats.breakdown_ms["loading"] == pytest.approx(loading, abs=0.001)
+        assert stats.latency_mean_ms == pytest.approx(loading + alone(), abs=0.01)
+    assert result.dram.moved["cpu"]["weights", True] == 8 * DETECTOR_BYTES
+
+
+def test_a_model_that_is_asked_again_at_once_stays() -> None:
+    """BH-32: only who has to come back is loaded; a step waits for those of the other that came before it."""
+    streams = {"f": "frames: d, rate: 20 Hz, count: 6", "g": "frames: e, rate: 1 Hz, count: 1, start: 400 ms"}
+    result = run(streams, models=OTHER, set=TURNS)
+    assert result.dram.moved["cpu"]["weights", True] == 2 * DETECTOR_BYTES
+    assert frames(result, "f").breakdown_ms["loading"] == 0
+
+
+def test_a_place_in_turn_takes_the_memory_of_the_largest() -> None:
+    streams = {"f": "frames: d, rate: 2 Hz, count: 1", "g": "frames: e, rate: 2 Hz, count: 1"}
+    both, turns = (run(streams, models=OTHER, set=s) for s in ({}, TURNS))
+    assert both.resident_bytes - turns.resident_bytes == DETECTOR_BYTES
+    heaps = {"machine.dram.heaps": {"npu0": "30 MB", "npu1": "700 MB"}}
+    table = run(streams, models=OTHER, set=TURNS | heaps | {"models.m.heap": "npu1"}).heaps
+    assert sum(h.used for h in table.values()) == turns.resident_bytes
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"models.e.load.place": "two"}, "no other model takes turns in place 'one'"),
+        ({"models.d.load.when": "start", "models.e.load.when": "start"}, "d and e are both loaded at the start"),
+        ({"models.d.heap": "a", "machine.dram.heaps": {"a": "2 GB", "b": "2 GB"}}, "are in different heaps"),
+    ],
+)
+def test_places_that_cannot_be_are_errors(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BpusimError, match=message):
+        run({"f": "frames: d, rate: 2 Hz, count: 1"}, models=OTHER, set=TURNS | changes)

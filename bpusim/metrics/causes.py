@@ -39,26 +39,22 @@ held back, because its user asked for a slower pace."""
 
 
 _AT = {cause: k for k, cause in enumerate(CAUSES)}
-_LOADING = _AT["loading"]
 
 
 class Ledger:
     """Time by cause, in picoseconds, of one thing that takes time."""
 
-    __slots__ = ("_spent",)
+    __slots__ = ("_spent", "cold")
 
     def __init__(self) -> None:
         self._spent: list[Ps] = [0] * len(CAUSES)
+        self.cold = False
+        """Whether it waited for weights that had never been loaded before."""
 
     @property
     def spent(self) -> dict[str, Ps]:
         """Time of every cause, none left out."""
         return dict(zip(CAUSES, self._spent, strict=True))
-
-    @property
-    def cold(self) -> bool:
-        """Whether any of it was spent on loading weights."""
-        return self._spent[_LOADING] > 0
 
     @property
     def total(self) -> Ps:
@@ -84,6 +80,7 @@ class Ledger:
     def take(self, other: Ledger) -> None:
         """Add all of another ledger."""
         self._spent = list(map(add, self._spent, other._spent))
+        self.cold = self.cold or other.cold
 
 
 def shares_ms(totals: Mapping[str, Ps], count: int) -> tuple[float, dict[str, float]]:

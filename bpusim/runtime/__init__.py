@@ -2,7 +2,7 @@
 
 from bpusim.runtime.calls import ORDINARY, Call, CoreView, Policy, Terms, Told
 from bpusim.runtime.executor import Executor, RuntimeOptions, Session
-from bpusim.runtime.loading import Loader, LoadTerms
+from bpusim.runtime.loading import Loader, LoadTerms, Room
 from bpusim.runtime.memory import MemoryMap, Need, lay_out
 from bpusim.runtime.placement import PlacedModel, keep_weights, place, place_team
 from bpusim.runtime.policies import HIGH, POLICIES, Fifo, Priority, policy_maker
@@ -28,6 +28,7 @@ __all__ = [
     "PlacedModel",
     "Policy",
     "Priority",
+    "Room",
     "RuntimeOptions",
     "Session",
     "Team",

@@ -170,10 +170,8 @@ class Executor:
         ``deadline``: when it should be over, for policies that ask. ``more``: another step is sure to follow, so that
         an asynchronous runtime prepares its first call meanwhile.
         """
-        if model.loader is not None and not model.loader.loaded:
-            begin = self.now()
-            yield model.loader.begin()
-            ledger.add("loading", self.now() - begin)
+        if model.loader is not None:
+            yield from model.loader.enter(ledger)
         route = self._routes.get((model.name, phase))
         if route is None:
             route = self._routes[model.name, phase] = self._route(model, phase, kv, tokens)
@@ -187,6 +185,8 @@ class Executor:
                     yield from self._call(session, next(calls), segment, again, ledger, deadline)
             if part in model.on_chip:
                 model.warm.add(part)
+        if model.loader is not None:
+            model.loader.room.leave()
 
     def _route(self, model: PlacedModel, phase: str, kv: int | tuple[int, ...], tokens: int) -> list[list[_Leg]]:
         """The calls of a phase, part by part: where each goes, and what the way there and back is charged to."""

@@ -100,19 +100,27 @@ def lay_out(
     heaps: Mapping[str, int] | None = None,
     pinned: Mapping[str, str] | None = None,
     where: Callable[[str], Place] | None = None,
+    sharing: Mapping[str, str] | None = None,
 ) -> MemoryMap:
     """Give every model its regions; :class:`ScenarioError` with the whole table when they do not fit ``usable``.
 
     ``heaps``: bytes of reserved stretches by name; each block then lies whole in one of them: in the one where its
     model is ``pinned``, else in the first that has room, in their order. ``where``: the place of a model in the file.
+    ``sharing``: models whose weights take turns in one block, with its name; it is as large as the largest of them.
     """
+    shared = _Shared(needs, sharing or {})
     if heaps:
-        return _in_heaps(needs, usable, heaps, pinned or {}, where or (lambda _: place))
-    total = sum(n.total for n in needs)
+        return _in_heaps(needs, usable, heaps, pinned or {}, where or (lambda _: place), shared)
+    total = sum(n.total for n in needs) - shared.saved
     regions, base = [], 0
-    for name, size in (block for n in needs for block in _blocks(n)):
-        regions.append(Region(name, base, size))
-        base = _page(base + size)
+    for need in needs:
+        for name, size in _blocks(need):
+            there = shared.found(need, name)
+            if there is None:
+                there = Region(name, base, shared.size(need, name, size))
+                shared.keep(need, there)
+                base = _page(base + there.bytes)
+            regions.append(Region(name, there.base, size))
     if total > usable:
         raise ScenarioError(
             f"the models need {_size(total)} and {_size(usable)} are usable",
@@ -122,12 +130,46 @@ def lay_out(
     return MemoryMap(tuple(regions), total, usable)
 
 
+class _Shared:
+    """Blocks of weights that several models have in turn."""
+
+    def __init__(self, needs: Sequence[Need], sharing: Mapping[str, str]) -> None:
+        self._sharing = sharing
+        self._most: dict[str, int] = {}
+        self._blocks: dict[str, Region] = {}
+        for need in needs:
+            if need.model in sharing:
+                place = sharing[need.model]
+                self._most[place] = max(self._most.get(place, 0), need.weights)
+        self.saved = sum(n.weights for n in needs if n.model in sharing) - sum(self._most.values())
+        """Bytes that are not needed twice."""
+
+    def _place(self, need: Need, block: str) -> str | None:
+        return self._sharing.get(need.model) if block == f"{need.model}.weights" else None
+
+    def size(self, need: Need, block: str, size: int) -> int:
+        """Bytes to be reserved for a block."""
+        place = self._place(need, block)
+        return size if place is None else self._most[place]
+
+    def found(self, need: Need, block: str) -> Region | None:
+        """Where it lies, if another model has come before."""
+        return self._blocks.get(self._place(need, block) or "")
+
+    def keep(self, need: Need, region: Region) -> None:
+        """It has been placed."""
+        place = self._place(need, region.name)
+        if place is not None:
+            self._blocks[place] = region
+
+
 def _in_heaps(
     needs: Sequence[Need],
     usable: int,
     sizes: Mapping[str, int],
     pinned: Mapping[str, str],
     where: Callable[[str], Place | None],
+    shared: _Shared,
 ) -> MemoryMap:
     heaps: list[Heap] = []
     for name, size in sizes.items():
@@ -135,12 +177,17 @@ def _in_heaps(
     regions: list[Region] = []
     for need in needs:
         allowed = [h for h in heaps if h.name == pinned.get(need.model, h.name)]
-        for name, size in _blocks(need):
-            heap = next((h for h in allowed if h.free >= size), None)
-            if heap is None:
-                raise _no_heap(need, name, size, allowed, heaps, needs, where(need.model))
-            regions.append(heap.take(name, size))
-    return MemoryMap(tuple(regions), sum(n.total for n in needs), usable, tuple(heaps))
+        for name, own in _blocks(need):
+            size = shared.size(need, name, own)
+            there = shared.found(need, name)
+            if there is None:
+                heap = next((h for h in allowed if h.free >= size), None)
+                if heap is None:
+                    raise _no_heap(need, name, size, allowed, heaps, needs, where(need.model))
+                there = heap.take(name, size)
+                shared.keep(need, there)
+            regions.append(Region(name, there.base, own))
+    return MemoryMap(tuple(regions), sum(n.total for n in needs) - shared.saved, usable, tuple(heaps))
 
 
 def _no_heap(

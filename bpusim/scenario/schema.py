@@ -46,6 +46,9 @@ class LoadSpec(Section):
     when: Literal["first_use", "start"] = Field(
         "first_use", description="Whether it begins with the first step or frame, or with the run"
     )
+    place: str | None = Field(
+        None, description="Models of one place have it in turn: who is asked for is loaded, the other is gone"
+    )
 
 
 class ModelSpec(Section):

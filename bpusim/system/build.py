@@ -166,7 +166,7 @@ class System:
         env = self.env
         for m in self.models.values():
             if m.loader is not None and m.loader.terms.early:
-                m.loader.begin()
+                env.process(m.loader.early())
         processes = {name: env.process(s.run(self.executor)) for name, s in self.streams.items()}
         finite = [processes[name] for name, s in self.streams.items() if s.finite]
         ends: list[simpy.Event] = [env.all_of(finite)] if finite else []

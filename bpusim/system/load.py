@@ -18,6 +18,7 @@ from bpusim.runtime import (
     MemoryMap,
     Need,
     PlacedModel,
+    Room,
     keep_weights,
     lay_out,
     place,
@@ -198,7 +199,9 @@ def memory_of(scenario: Scenario, models: Mapping[str, PlacedModel]) -> MemoryMa
         needs.append(Need.of(name, model.trace, model.context, sequences_of(scenario, name)))
     dram = scenario.machine.dram
     pinned = {name: spec.heap for name, spec in scenario.models.items() if spec.heap is not None}
-    return lay_out(needs, dram.usable, scenario.where("models"), dram.heaps, pinned, _place_of(scenario))
+    return lay_out(
+        needs, dram.usable, scenario.where("models"), dram.heaps, pinned, _place_of(scenario), _sharing(scenario)
+    )
 
 
 def _place_of(scenario: Scenario) -> Callable[[str], Place]:
@@ -211,10 +214,37 @@ def load_weights(
 ) -> None:
     """Models that come from storage during the run get what loads them; all of them share the storage."""
     storage = simpy.Resource(env)
+    rooms: dict[str, Room] = {}
     for name, spec in scenario.models.items():
         if spec.load is not None:
             terms = LoadTerms(spec.load.rate, spec.load.fixed, spec.load.when == "start")
-            models[name].loader = Loader(env, name, models[name].trace.resident_bytes, terms, host, storage)
+            room = Room() if spec.load.place is None else rooms.setdefault(spec.load.place, Room())
+            models[name].loader = Loader(env, name, models[name].trace.resident_bytes, terms, host, storage, room)
+
+
+def _sharing(scenario: Scenario) -> dict[str, str]:
+    """Models that have a place in memory in turn, with its name. Raises :class:`ScenarioError`."""
+    places = {n: m.load.place for n, m in scenario.models.items() if m.load is not None and m.load.place is not None}
+    problems = []
+    for shared in dict.fromkeys(places.values()):
+        models = [n for n in places if places[n] == shared]
+        if len(models) == 1:
+            what, do = (
+                f"no other model takes turns in place '{shared}'",
+                "name it in two models or more, or leave it out",
+            )
+            problems.append(Problem(what, scenario.where("models", models[0], "load", "place"), do))
+        early = [n for n in models if (load := scenario.models[n].load) is not None and load.when == "start"]
+        if len(early) > 1:
+            what = f"{' and '.join(early)} are both loaded at the start, and only one is in place '{shared}' at a time"
+            problems.append(Problem(what, scenario.where("models", early[1], "load", "when"), "leave one of them out"))
+        heaps = {scenario.models[n].heap for n in models}
+        if len(heaps) > 1:
+            what = f"models of place '{shared}' are in different heaps"
+            problems.append(Problem(what, scenario.where("models", models[0], "heap"), "name one heap for all of them"))
+    if problems:
+        raise ScenarioError(problems)
+    return places
 
 
 def check_streams(scenario: Scenario, models: Mapping[str, PlacedModel], lengths: Mapping[Where, Lengths]) -> None:
