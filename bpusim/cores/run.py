@@ -142,7 +142,7 @@ class TiledRun:
     """A call that goes by its tiles: ``C`` of those that have arrived is known, and which comes next."""
 
     __slots__ = (
-        "_computed", "_known", "_next", "_stretch", "call", "contended", "core", "fences", "stop", "throttled", "times",
+        "_begin", "_computed", "_known", "_next", "_stretch", "call", "contended", "core", "fences", "stop", "throttled", "times",
     )  # fmt: skip
 
     def __init__(self, core: BpuCore, call: CallProgram, times: CallTimes, fences: Sequence[int] = ()) -> None:
@@ -152,6 +152,7 @@ class TiledRun:
         self.fences = fences
         """Items that no flow goes beyond."""
         self._stretch: Stretch | None = None
+        self._begin: Ps = 0
         self._next = 0
         self._known = 0
         self._computed = np.zeros(len(times.bytes), dtype=np.int64)
@@ -166,7 +167,7 @@ class TiledRun:
             dep = int(times.depends[i])
             if dep >= 0 and self._computed[dep] > now:
                 return int(self._computed[dep]) - now
-            self.stop, self._stretch = i + 1, None
+            self.stop, self._stretch, self._begin = i + 1, None, now
             if self.core.merge != "off":
                 self._merge(now)
             fence = next((f for f in self.fences if i <= f < self.stop - 1), None)
@@ -201,9 +202,9 @@ class TiledRun:
             self.take(stop, flow.history)
         elif flow.slowed:
             self.take(stop, flow.history)
-            np.maximum(self._computed[i:stop], stretch.computed, out=self._computed[i:stop])
+            np.maximum(self._computed[i:stop], stretch.computed + self._begin, out=self._computed[i:stop])
         else:
-            self._computed[i:stop] = stretch.computed
+            self._computed[i:stop] = stretch.computed + self._begin
             self._next = self._known = stop
 
     def computed(self) -> Ints:
