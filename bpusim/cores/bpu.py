@@ -11,14 +11,14 @@ import simpy
 
 from bpusim.alarm import alarm
 from bpusim.cores.ladder import CallResult, Epoch, Ladder, Setting
-from bpusim.cores.pieces import pieces
+from bpusim.cores.pieces import PartBook, pieces
 from bpusim.cores.plan import Plan, PlanBook, Timing
 from bpusim.cores.run import CallRun, PlannedRun, TiledRun
 from bpusim.cores.tiles import Alone, CallTimes
 from bpusim.errors import SimulationError
 from bpusim.hardware import CoreSpec
 from bpusim.ports import CallCounters, Clock, Flow, Observer, Port, TransferList
-from bpusim.trace import CallPart, CallProgram, moved_until, part_of
+from bpusim.trace import CallPart, CallProgram, moved_until
 from bpusim.units import PS_PER_S, Ps
 
 __all__ = ["BpuCore", "CallResult", "Merge", "Sleep"]
@@ -85,6 +85,7 @@ class BpuCore:
         self._watch: _Watch | None = None
         self._left: CallPart | None = None
         self._dropped = (0, 0)
+        self._parts = PartBook()
         self._pieces: OrderedDict[tuple[int, Ps], tuple[CallProgram, list[int]]] = OrderedDict()
         self._epochs: list[Epoch] = []
         """Parts of the present call at other settings, before ``_since``."""
@@ -156,14 +157,14 @@ class BpuCore:
         """What is left of the call under way: at a boundary what is behind it, else all of it."""
         watch, call = self._watch, self._call
         done = watch.item + 1 if watch is not None and watch.over else 0
-        return part_of(call, done, len(call.items.bytes)) if done else call
+        return self._parts.part(call, done, len(call.items.bytes)) if done else call
 
     def leave(self) -> None:
         """At a boundary: the call ends here, and its ``then`` is told so. What is left of it is its ``rest``."""
         watch, run = self._watch, self._run
         assert watch is not None
         assert isinstance(run, TiledRun)
-        self._left = part_of(self._call, 0, watch.item + 1)
+        self._left = self._parts.part(self._call, 0, watch.item + 1)
         self._timer = None
         self._dropped = run.drop(self.now)
         if self.flow is None:
@@ -300,9 +301,8 @@ class BpuCore:
         call, part, run = self._call, self._left, self._run
         assert part is not None
         assert isinstance(run, TiledRun)
-        lost = moved_until(call, *self._dropped) - moved_until(call, part.stop - part.start)
         run = run.ended_behind(part, self.times(part))
-        self._end(run, self.now, part, (lost + part.moves).tolist())
+        self._end(run, self.now, part, moved_until(call, *self._dropped).tolist())
 
     def _end(self, run: CallRun, now: Ps, call: CallProgram, moves: Sequence[int]) -> None:
         ended = self._left is None
