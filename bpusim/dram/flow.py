@@ -26,6 +26,9 @@ from bpusim.units import PS_PER_S, Ps
 
 __all__ = ["FlowChannel"]
 
+_NOTHING = Shares((), (), ())
+"""What nobody gets."""
+
 
 class FlowChannel:
     """A DRAM channel as a fluid. ``background``: masters with traffic of their own, by name."""
@@ -54,7 +57,7 @@ class FlowChannel:
         self._armed: list[Ps] = []
         self._first: Ps | None = None
         self._ending = False
-        self._shares = Shares((), (), ())
+        self._shares = _NOTHING
         self._since: Ps = 0
         self.governed = False
         """Whether somebody asks how busy it is."""
@@ -224,6 +227,9 @@ class FlowChannel:
         if self.governed:
             self._count(now)
         flows = self._flows
+        if not flows and not self._background and not self._watched:
+            self._shares, self._first = _NOTHING, None
+            return
         self._shares = shares = self._sharing.of(flows, self._keys, self._on, paced=self._paced > 0)
         first: Ps | None = None
         risen: list[Callable[[], None]] | None = None
