@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bpusim.ports import History, TransferList
-from bpusim.units import Ps
+from bpusim.units import PS_PER_S, Ps
 
 if TYPE_CHECKING:
     from bpusim.arrays import Ints
@@ -67,12 +67,18 @@ class State:
     parts: TransferList | None = None
     stretch: Stretch | None = None
     steps: dict[Arrival, Step] = field(default_factory=dict)
+    alone: Step | None = None
+    """The step if the flow has the channel to itself."""
+    left: Ps = -1
+    """ps from here to the end of the call, alone on the channel; -1: not known yet."""
+    tried: int = -1
+    """What was known when it was looked for in vain."""
 
 
 class Recall:
     """The known states of a call with the same times on one core."""
 
-    __slots__ = ("_fronts", "_kept", "_rate", "_states", "used")
+    __slots__ = ("_fronts", "_kept", "_learned", "_rate", "_states", "used")
 
     def __init__(self) -> None:
         self.used = False
@@ -80,6 +86,7 @@ class Recall:
         self._fronts: dict[int, Ints] = {}
         self._states: dict[tuple[int, ...], State] = {}
         self._kept = 0
+        self._learned = 0
         self._rate = 0.0
 
     def at(self, item: int, fence: int, depends: Ints, computed: Ints, now: Ps, rate: float) -> State:
@@ -102,7 +109,36 @@ class Recall:
     def learn(self, state: State, arrival: Arrival, step: Step) -> None:
         """In ``state`` a flow arrived like that."""
         state.steps[arrival] = step
+        self._learned += 1
         self._kept += len(step.computed) + _EACH
+
+    def left(self, state: State, rate: float) -> Ps:
+        """ps from ``state`` to the end of the call while its flows get ``rate``, alone on the channel; -1 if it has
+        not gone that way yet."""
+        if state.left < 0 and state.tried != self._learned:
+            way: list[State] = []
+            at: State | None = state
+            while at is not None and at.left < 0:
+                way.append(at)
+                at = _alone(at, rate)
+            if at is None:
+                state.tried = self._learned
+                return -1
+            left = at.left
+            for before in reversed(way):
+                left += before.wait or (before.alone.duration if before.alone is not None else 0)
+                before.left = left
+        return state.left
+
+
+def _alone(state: State, rate: float) -> State | None:
+    """The state behind this one on a channel of its own; None if it is not known."""
+    if state.wait or state.parts is None:
+        return state.later
+    size, pace = state.parts.bytes, state.stretch.pace if state.stretch is not None else rate
+    rate = min(rate, pace)
+    state.alone = state.steps.get((False, round(size * PS_PER_S / rate), rate, float(size)))
+    return state.alone.then if state.alone is not None else None
 
 
 def _front(item: int, depends: Ints) -> Ints:

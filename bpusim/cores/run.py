@@ -192,6 +192,9 @@ class TiledRun:
                 return state.wait
             if state.parts is None:
                 return None
+            if self._recalls and self.core.passes(self, state):
+                self._at = now
+                return 0
             self.stop, self._stretch, self._begin = state.stop, state.stretch, now
             if state.parts.bytes:
                 self.core.fetch(state.parts, state.stretch.pace if state.stretch is not None else None)
@@ -213,6 +216,7 @@ class TiledRun:
         times, i, done = self.times, self._next, self._computed
         if i == len(done):
             state.wait = max(int(done[-1]) - now, 0) if i else 0
+            state.left = state.wait
             return
         dep = int(times.depends[i])
         state.wait = max(int(done[dep]) - now, 0) if dep >= 0 else 0
@@ -266,6 +270,36 @@ class TiledRun:
             then = self._look(end)
             self.times.recall.learn(state, arrival, Step(stop, self._array[i:stop] - begin, end - begin, then))
             self._state, self._at = then, end
+
+    def passed(self, until: Ps | None) -> list[int]:
+        """It has been alone on the channel since it was to ``go``, until now or (None) to its end: bytes of the flows
+        that are over. At ``until`` itself nothing is over yet."""
+        state, at, i, sizes = self._state, self._at, self._next, list[int]()
+        assert state is not None
+        while True:
+            step = state.alone
+            then, end = (state.later, at + state.wait) if state.wait else (step and step.then, at + (step.duration if step else 0))
+            if then is None or (until is not None and end >= until):
+                break
+            if not state.wait and step is not None and state.parts is not None:
+                self._trail.append((at, i, step))
+                sizes.append(state.parts.bytes)
+                i = step.stop
+            state, at = then, end
+        self._state, self._at, self._next, self._known = state, at, i, i
+        return sizes
+
+    def carry_on(self, now: Ps) -> Ps | None:
+        """Start the flow that is under way where it would have begun (None), or say how long to wait for."""
+        state, at = self._state, self._at
+        assert state is not None
+        if state.wait:
+            self._state, self._at = state.later, at + state.wait
+            return self._at - now
+        assert state.parts is not None
+        self.stop, self._stretch, self._begin = state.stop, state.stretch, at
+        self.core.fetch(state.parts, state.stretch.pace if state.stretch is not None else None, at)
+        return None
 
     def computed(self) -> Ints:
         """It knows."""
