@@ -146,8 +146,8 @@ class TiledRun:
     """
 
     __slots__ = (
-        "_array", "_at", "_begin", "_known", "_next", "_recalls", "_state", "_stretch", "_trail", "call", "contended",
-        "core", "fences", "stop", "throttled", "times",
+        "_array", "_at", "_begin", "_disturbed", "_known", "_next", "_recalls", "_state", "_stretch", "_trail", "call",
+        "contended", "core", "fences", "stop", "throttled", "times",
     )  # fmt: skip
 
     def __init__(self, core: BpuCore, call: CallProgram, times: CallTimes, fences: Sequence[int] = ()) -> None:
@@ -168,6 +168,8 @@ class TiledRun:
         self._at: Ps = 0
         self._recalls = times.recall.used and core.merge != "off"
         times.recall.used = True
+        self._disturbed = False
+        """Whether somebody has come while it was passing: others will, and it tries no more."""
 
     @property
     def _computed(self) -> Ints:
@@ -192,7 +194,7 @@ class TiledRun:
                 return state.wait
             if state.parts is None:
                 return None
-            if self._recalls and self.core.passes(self, state):
+            if self._recalls and not self._disturbed and self.core.passes(self, state):
                 self._at = now
                 return 0
             self.stop, self._stretch, self._begin = state.stop, state.stretch, now
@@ -276,21 +278,22 @@ class TiledRun:
         that are over. At ``until`` itself nothing is over yet."""
         state, at, i, sizes = self._state, self._at, self._next, list[int]()
         assert state is not None
-        while True:
+        while state.left:
             step = state.alone
-            then, end = (state.later, at + state.wait) if state.wait else (step and step.then, at + (step.duration if step else 0))
-            if then is None or (until is not None and end >= until):
+            then, lasts = (state.later, state.wait) if state.wait or step is None else (step.then, step.duration)
+            if then is None or (until is not None and at + lasts >= until):
                 break
             if not state.wait and step is not None and state.parts is not None:
                 self._trail.append((at, i, step))
                 sizes.append(state.parts.bytes)
                 i = step.stop
-            state, at = then, end
+            state, at = then, at + lasts
         self._state, self._at, self._next, self._known = state, at, i, i
         return sizes
 
     def carry_on(self, now: Ps) -> Ps | None:
         """Start the flow that is under way where it would have begun (None), or say how long to wait for."""
+        self._disturbed = True
         state, at = self._state, self._at
         assert state is not None
         if state.wait:

@@ -133,6 +133,11 @@ def test_merging_saves_most_events_of_a_camera_frame(steps: Steps, tmp_path: Pat
     assert merged * 5 <= single
 
 
+def test_a_camera_frame_alone_is_one_event_of_its_core_once_it_has_come_before(steps: Steps, tmp_path: Path) -> None:
+    """11, of which 9 are the camera's and the host's: the way of its first byte, and its end."""
+    assert frame(steps, tmp_path / "camera.yaml", "on") <= 12
+
+
 def plans(monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]) -> int:
     """How many plans of decode steps are worked out in a run of ``dual_replica``."""
     made = 0
