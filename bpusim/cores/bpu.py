@@ -14,8 +14,9 @@ from bpusim.cores.ladder import CallResult, Epoch, Ladder, Setting
 from bpusim.cores.passing import Passing
 from bpusim.cores.pieces import PartBook, pieces
 from bpusim.cores.plan import Plan, PlanBook, Timing
+from bpusim.cores.planned import PlannedRun
 from bpusim.cores.recall import State
-from bpusim.cores.run import CallRun, PlannedRun, TiledRun
+from bpusim.cores.run import CallRun, TiledRun
 from bpusim.cores.tiles import Alone, CallTimes
 from bpusim.errors import SimulationError
 from bpusim.hardware import CoreSpec

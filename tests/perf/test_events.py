@@ -127,7 +127,7 @@ def frame(steps: Steps, file: Path, merge: str) -> float:
 
 
 def test_merging_saves_most_events_of_a_camera_frame(steps: Steps, tmp_path: Path) -> None:
-    """11 instead of 228, 41 when it comes for the first time: the network's tensors stay on chip, so that there is less to merge."""
+    """11 instead of 228, 41 at first: the network's tensors stay on chip, so that there is less to merge."""
     merged, single = (frame(steps, tmp_path / "camera.yaml", m) for m in ("on", "off"))
     assert merged <= 45
     assert merged * 5 <= single
