@@ -34,12 +34,13 @@ Document = dict[str, Any]
 class Engine:
     """A scenario with ``short`` and with ``long`` answers: the difference is decode alone, set-up and prefill cancel.
 
+    One without end is ``short`` or ``long`` in seconds: the difference is what it is like once all has come before.
     ``together``: tokens in a step of all cores. ``compiled``: name and context of a 3B trace that it needs beside it.
     """
 
     name: str
     document: Callable[[int], Document]
-    """The scenario by output tokens."""
+    """The scenario by output tokens, or by seconds."""
     short: int
     long: int
     together: int = 1
@@ -131,6 +132,21 @@ def filled(file: str, prompt: int) -> Callable[[int], Document]:
     }
 
 
+def lasting(name: str) -> Callable[[int], Document]:
+    """A shipped scenario without end, for so many seconds."""
+    return lambda n: {"extends": scenario(name), "run": {"until": f"{n} s"}}
+
+
+def camera(seconds: int) -> Document:
+    """A detector alone on the machine."""
+    return {
+        "machine": "bpu80",
+        "models": {"detector": {"trace": str(ROOT / "traces" / "resnet50-992.trace"), "cores": "bpu0"}},
+        "streams": {"camera": {"frames": "detector", "rate": "16 Hz"}},
+        "run": {"until": f"{seconds} s"},
+    }
+
+
 def _engine() -> Iterator[Engine]:
     yield Engine("engine single 3B", shipped("single_3b"), 32, 512)
     yield Engine("engine dual 3B", dual("3b"), 32, 512, together=2)
@@ -138,6 +154,8 @@ def _engine() -> Iterator[Engine]:
     yield Engine("engine dual 3B, merge exact", dual("3b", "exact"), 32, 512, together=2)
     yield Engine("engine dual 3B, merge off", dual("3b", "off"), 8, 24, together=2)
     yield Engine("engine hetero", shipped("hetero", "talk"), 32, 256)
+    yield Engine("engine multimodal loop", lasting("multimodal_loop"), 20, 120)
+    yield Engine("engine camera alone", camera, 10, 60)
     yield Engine("engine pipeline split", shipped("pipeline_split"), 32, 512)
     yield Engine("engine cpu fallback", shipped("cpu_fallback"), 16, 64)
     for n in (1, 2, 4, 8, 16):

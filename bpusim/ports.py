@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import simpy
 
@@ -24,7 +24,9 @@ __all__ = [
     "Flow",
     "HeatSample",
     "History",
+    "LonePort",
     "Observer",
+    "Passage",
     "Port",
     "Transfer",
     "TransferList",
@@ -176,6 +178,47 @@ class Port(Protocol):
         no more on average. ``rising()`` is called when a flow that was slower than its pace gets more again.
         ``then`` may start the port's next flow: rates are shared out once, after all that end at this instant.
         """
+        ...
+
+
+class Passage(Protocol):
+    """Flows of one master, one behind the other, that need not be started as long as nobody else is on the channel."""
+
+    def interrupted(self, now: Ps) -> None:
+        """Somebody else is: what is over is to be told by ``vacate``, what is under way to be resumed."""
+        ...
+
+
+@runtime_checkable
+class LonePort(Port, Protocol):
+    """A port that knows whether it is alone on its channel, and what a flow takes then."""
+
+    def claim(self) -> bool:
+        """Whether nobody else is on the channel, and nobody watches it: ``hold`` it then."""
+        ...
+
+    def hold(self, passage: Passage) -> None:
+        """Have the channel until ``vacate``, or until ``passage`` is interrupted."""
+        ...
+
+    def disturb(self) -> None:
+        """Interrupt whoever holds the channel."""
+        ...
+
+    def vacate(self, sizes: Sequence[int]) -> None:
+        """Flows of so many bytes each have moved, one behind the other and alone."""
+        ...
+
+    def resume(
+        self,
+        parts: TransferList,
+        begin: Ps,
+        *,
+        pace: float | None = None,
+        rising: Callable[[], None] | None = None,
+        then: Callable[[Flow], None] | None = None,
+    ) -> Flow:
+        """As ``start``, at an earlier time since when it has been alone."""
         ...
 
 

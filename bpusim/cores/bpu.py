@@ -11,14 +11,17 @@ import simpy
 
 from bpusim.alarm import alarm
 from bpusim.cores.ladder import CallResult, Epoch, Ladder, Setting
-from bpusim.cores.pieces import pieces
+from bpusim.cores.passing import Passing
+from bpusim.cores.pieces import PartBook, pieces
 from bpusim.cores.plan import Plan, PlanBook, Timing
-from bpusim.cores.run import CallRun, PlannedRun, TiledRun
+from bpusim.cores.planned import PlannedRun
+from bpusim.cores.recall import State
+from bpusim.cores.run import CallRun, TiledRun
 from bpusim.cores.tiles import Alone, CallTimes
 from bpusim.errors import SimulationError
 from bpusim.hardware import CoreSpec
-from bpusim.ports import CallCounters, Clock, Flow, Observer, Port, TransferList
-from bpusim.trace import CallPart, CallProgram, moved_until, part_of
+from bpusim.ports import CallCounters, Clock, Flow, LonePort, Observer, Port, TransferList
+from bpusim.trace import CallPart, CallProgram, moved_until
 from bpusim.units import PS_PER_S, Ps
 
 __all__ = ["BpuCore", "CallResult", "Merge", "Sleep"]
@@ -69,6 +72,8 @@ class BpuCore:
         self.observer = observer
         self.merge = merge
         self.flow: Flow | None = None
+        self._lone = port if isinstance(port, LonePort) else None
+        self._passing: Passing | None = None
         self._run: CallRun | None = None
         self._call: CallProgram
         self._label = ""
@@ -85,6 +90,7 @@ class BpuCore:
         self._watch: _Watch | None = None
         self._left: CallPart | None = None
         self._dropped = (0, 0)
+        self._parts = PartBook()
         self._pieces: OrderedDict[tuple[int, Ps], tuple[CallProgram, list[int]]] = OrderedDict()
         self._epochs: list[Epoch] = []
         """Parts of the present call at other settings, before ``_since``."""
@@ -126,6 +132,7 @@ class BpuCore:
     def at_boundary(self, bound: Ps, then: Callable[[], None]) -> bool:
         """Call ``then()`` at the end of the piece under way, the call being cut into pieces of ``bound``; False if that
         is the call's own end. Whoever is called may ``leave``, or ask for the next boundary."""
+        self._disturb()
         run, now = self._run, self.now
         assert run is not None
         if not isinstance(run, TiledRun):
@@ -156,14 +163,14 @@ class BpuCore:
         """What is left of the call under way: at a boundary what is behind it, else all of it."""
         watch, call = self._watch, self._call
         done = watch.item + 1 if watch is not None and watch.over else 0
-        return part_of(call, done, len(call.items.bytes)) if done else call
+        return self._parts.part(call, done, len(call.items.bytes)) if done else call
 
     def leave(self) -> None:
         """At a boundary: the call ends here, and its ``then`` is told so. What is left of it is its ``rest``."""
         watch, run = self._watch, self._run
         assert watch is not None
         assert isinstance(run, TiledRun)
-        self._left = part_of(self._call, 0, watch.item + 1)
+        self._left = self._parts.part(self._call, 0, watch.item + 1)
         self._timer = None
         self._dropped = run.drop(self.now)
         if self.flow is None:
@@ -190,12 +197,37 @@ class BpuCore:
         watch = self._watch
         return watch is not None and not watch.over and item > watch.item and not self.port.cuts
 
-    def fetch(self, parts: TransferList, pace: float | None = None) -> None:
-        """Start the next flow of the call in progress."""
+    def fetch(self, parts: TransferList, pace: float | None = None, begin: Ps | None = None) -> None:
+        """Start the next flow of the call in progress; with ``begin``, as if it had been alone since then."""
         rising = self._rising if pace is not None else None
+        if begin is not None and begin < self.now and self._lone is not None:
+            self.flow = self._lone.resume(parts, begin, pace=pace, rising=rising, then=self._arrived)
+            return
         flow = self.port.start(parts, pace=pace, rising=rising, then=self._arrived)
         if not flow.ended:
             self.flow = flow
+
+    def passes(self, run: TiledRun, state: State) -> bool:
+        """Whether the call goes from ``state`` to its end without an event: alone on the channel, as it did before."""
+        lone, watched = self._lone, self._watch is not None and not self._watch.over
+        if lone is None or watched or not lone.claim():
+            return False
+        left = run.times.recall.left(state, lone.rate_alone)
+        if left >= 0:
+            self._passing = Passing(self, lone, run, left)
+        return left >= 0
+
+    def passed(self, run: TiledRun, wait: Ps | None = None, *, over: bool) -> None:
+        """It has passed to its end, or goes on with flows: ``wait`` before the next, None if one is under way."""
+        self._passing = None
+        if over:
+            self._next(run)
+        elif wait is not None:
+            self._wait(wait)
+
+    def _disturb(self) -> None:
+        if self._passing is not None and self._lone is not None:
+            self._lone.disturb()
 
     def estimate(self, call: CallProgram) -> Ps:
         """How long ``call`` takes with the channel to itself."""
@@ -245,6 +277,7 @@ class BpuCore:
 
     def _retime(self) -> None:
         """The clock or the port's highest rate is another from now on."""
+        self._disturb()
         run, flow, now = self._run, self.flow, self.now
         before = None
         if run is not None:
@@ -300,9 +333,8 @@ class BpuCore:
         call, part, run = self._call, self._left, self._run
         assert part is not None
         assert isinstance(run, TiledRun)
-        lost = moved_until(call, *self._dropped) - moved_until(call, part.stop - part.start)
         run = run.ended_behind(part, self.times(part))
-        self._end(run, self.now, part, (lost + part.moves).tolist())
+        self._end(run, self.now, part, moved_until(call, *self._dropped).tolist())
 
     def _end(self, run: CallRun, now: Ps, call: CallProgram, moves: Sequence[int]) -> None:
         ended = self._left is None

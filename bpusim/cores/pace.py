@@ -31,7 +31,7 @@ over: what follows is bound by bandwidth, and to be averaged with stalls would h
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Items up to ``stop`` at ``pace`` B/s; when each is ``computed`` if nothing slows them down."""
+    """Items up to ``stop`` at ``pace`` B/s; when each is ``computed`` if nothing slows them down, from its begin on."""
 
     stop: int
     pace: float
@@ -46,17 +46,18 @@ def consumed(times: CallTimes, first: int, done: Ints, now: Ps, rate: float) -> 
     ps_per_byte = PS_PER_S / rate
     sizes, writes, computes, depends = times.rows
     near = times.scratchpad / _NEAR
-    at, c, moved = float(now), float(done[first - 1]) if first else float(now), 0
+    # All relative to now: whenever it happens, the same state gives the same stretch.
+    at, c, moved = 0.0, float(done[first - 1] - now) if first else 0.0, 0
     low, high = 0.0, np.inf
     ends: list[float] = []
     stop, pace, waited = first, 0.0, first
     for k in range(first, len(sizes)):
         dep = depends[k]
         if dep >= 0:
-            ready = ends[dep - first] if dep >= first else float(done[dep])
+            ready = ends[dep - first] if dep >= first else float(done[dep] - now)
             if ready > at:
-                low = max(low, (moved - near) / (ready - now))  # nothing arrives meanwhile
-                high = min(high, (moved + near) / (ready - now))
+                low = max(low, (moved - near) / ready)  # nothing arrives meanwhile
+                high = min(high, (moved + near) / ready)
                 at, waited = ready, k
         if k - waited >= _STREAMS:
             break
@@ -67,9 +68,8 @@ def consumed(times: CallTimes, first: int, done: Ints, now: Ps, rate: float) -> 
             c = (at if at > c else c) + computes[k]
         ends.append(c)
         if moved:
-            duration = at - now
-            slope = moved / duration
-            low, high = max(low, slope - near / duration), min(high, slope + near / duration)
+            slope = moved / at
+            low, high = max(low, slope - near / at), min(high, slope + near / at)
             if low > high:
                 break
             if low <= slope <= high:

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from bpusim.cores.pace import Stretch, consumed
-from bpusim.cores.plan import Plan
+from bpusim.cores.recall import State, Step, arrival_of
 from bpusim.cores.tiles import CallTimes, computed, run_length
 from bpusim.ports import CRUMB, Flow, History
-from bpusim.trace import CallPart, CallProgram, ItemRange
+from bpusim.trace import CallPart, CallProgram
 from bpusim.units import Ps
 
 if TYPE_CHECKING:
     from bpusim.arrays import Ints
     from bpusim.cores.bpu import BpuCore
 
-__all__ = ["CallRun", "PlannedRun", "TiledRun"]
+__all__ = ["CallRun", "TiledRun"]
 
 _SHORT = 16
 """Stall-free runs of fewer items are not worth a flow of their own where the core is what limits."""
@@ -68,81 +68,15 @@ class CallRun(Protocol):
         ...
 
 
-class PlannedRun:
-    """A call that goes by its plan."""
-
-    __slots__ = ("_at", "_before", "_ends", "_histories", "call", "contended", "core", "plan", "sizes", "throttled")
-
-    def __init__(self, core: BpuCore, call: CallProgram, plan: Plan) -> None:
-        self.core, self.call, self.plan = core, call, plan
-        self.sizes = plan.sizes(call.at)
-        self.contended, self.throttled = False, 0.0
-        self._at = 0
-        self._before: Ps = 0
-        self._ends: list[list[Ps]] = []
-        self._histories: list[History] = []
-
-    def go(self, now: Ps) -> Ps | None:
-        """Start the next run's flow, or say how long to wait for."""
-        k = self._at
-        if k == len(self.plan.runs):
-            return self._before - now if self._before > now else None
-        run = self.plan.runs[k]
-        if run.waits is not None:
-            ready = self._ends[run.waits[0]][run.waits[1]]
-            if ready > now:
-                return ready - now
-        call = self.call
-        self.core.fetch(ItemRange(call, run.start, run.stop, self.sizes[k]))
-        return 0
-
-    def arrived(self, flow: Flow) -> None:
-        """Note when what others wait for is computed."""
-        k, history, size, before = self._at, flow.history, self.sizes[self._at], self._before
-        self.contended = self.contended or flow.slowed
-        self.throttled += flow.throttled
-        ends = [q.at(history, size, before) for q in self.plan.runs[k].queries]
-        self._ends.append(ends)
-        self._histories.append(history)
-        self._before = ends[-1]
-        self._at = k + 1
-
-    def caught_up(self, now: Ps) -> None:
-        """Its flows have no pace."""
-
-    def alone(self) -> tuple[Ps, Ps]:
-        """Nothing waits for room."""
-        duration = self.plan.alone(self.sizes, self.core.port.rate_alone)
-        return duration, duration
-
-    def computed(self) -> Ints:
-        """By the histories of its flows."""
-        return self._by_tiles(self.core.times(self.call)).computed()
-
-    def retimed(self, now: Ps, before: CallTimes, times: CallTimes) -> CallRun:
-        """No plan holds any more: go on from the same place by tiles."""
-        return self.tiled(before).retimed(now, before, times)
-
-    def tiled(self, times: CallTimes) -> TiledRun:
-        """From the same place."""
-        run = self._by_tiles(times)
-        if self._at < len(self.plan.runs):
-            run.stop = self.plan.runs[self._at].stop
-        return run
-
-    def _by_tiles(self, times: CallTimes) -> TiledRun:
-        run = TiledRun(self.core, self.call, times)
-        run.contended, run.throttled = self.contended, self.throttled
-        for planned, history in zip(self.plan.runs, self._histories, strict=False):
-            run.take(planned.stop, history)
-        return run
-
-
 class TiledRun:
-    """A call that goes by its tiles: ``C`` of those that have arrived is known, and which comes next."""
+    """A call that goes by its tiles: ``C`` of those that have arrived is known, and which comes next.
+
+    Where the call has come before, it goes from state to state as it did then (:mod:`bpusim.cores.recall`).
+    """
 
     __slots__ = (
-        "_computed", "_known", "_next", "_stretch", "call", "contended", "core", "fences", "stop", "throttled", "times",
+        "_array", "_at", "_begin", "_disturbed", "_known", "_next", "_recalls", "_state", "_stretch", "_trail", "call",
+        "contended", "core", "fences", "stop", "throttled", "times",
     )  # fmt: skip
 
     def __init__(self, core: BpuCore, call: CallProgram, times: CallTimes, fences: Sequence[int] = ()) -> None:
@@ -152,59 +86,152 @@ class TiledRun:
         self.fences = fences
         """Items that no flow goes beyond."""
         self._stretch: Stretch | None = None
+        self._begin: Ps = 0
         self._next = 0
         self._known = 0
-        self._computed = np.zeros(len(times.bytes), dtype=np.int64)
+        self._array = np.zeros(len(times.bytes), dtype=np.int64)
+        self._trail: list[tuple[Ps, int, Step]] = []
+        """Steps that are not in the array yet: when each began, and with which item."""
+        self._state: State | None = None
+        """What is under way, or at ``_at`` next; None if it is not known."""
+        self._at: Ps = 0
+        self._recalls = times.recall.used and core.merge != "off"
+        times.recall.used = True
+        self._disturbed = False
+        """Whether somebody has come while it was passing: others will, and it tries no more."""
+
+    @property
+    def _computed(self) -> Ints:
+        if self._trail:
+            for begin, start, step in self._trail:
+                self._array[start : step.stop] = step.computed + begin
+            self._trail.clear()
+        return self._array
 
     def go(self, now: Ps) -> Ps | None:
         """Start the next flow, or say how long to wait for."""
-        times = self.times
-        while self._next < len(times.bytes):
-            i = self._next
-            if self.core.holds(i):
+        while not self.core.holds(self._next):
+            state = self._state
+            if state is None or self._at != now:
+                state = self._state = self._look(now)
+            if state.wait < 0:
+                self._decide(state, now)
+            if state.wait:
+                if state.later is None and self._recalls:
+                    state.later = self._look(now + state.wait)
+                self._state, self._at = state.later, now + state.wait
+                return state.wait
+            if state.parts is None:
+                return None
+            if self._recalls and not self._disturbed and self.core.passes(self, state):
+                self._at = now
                 return 0
-            dep = int(times.depends[i])
-            if dep >= 0 and self._computed[dep] > now:
-                return int(self._computed[dep]) - now
-            self.stop, self._stretch = i + 1, None
-            if self.core.merge != "off":
-                self._merge(now)
-            fence = next((f for f in self.fences if i <= f < self.stop - 1), None)
-            if fence is not None:
-                self.stop, self._stretch = fence + 1, None
-            parts = self.call.transfers(i, self.stop)
-            if parts.bytes:
-                stretch = self._stretch
-                self.core.fetch(parts, stretch.pace if stretch is not None else None)
+            self.stop, self._stretch, self._begin = state.stop, state.stretch, now
+            if state.parts.bytes:
+                self.core.fetch(state.parts, state.stretch.pace if state.stretch is not None else None)
                 return 0
+            self._state = None
             self.take(self.stop, ((now, 0.0, 0.0, 0.0), (now, 0.0, 0.0, 0.0)))
-        left = int(self._computed[-1]) - now if len(times.bytes) else 0
-        return left if left > 0 else None
+        return 0
 
-    def _merge(self, now: Ps) -> None:
+    def _look(self, at: Ps) -> State:
+        """The state in which the call is then, if nothing happens before."""
+        if not self._recalls:
+            return State()
+        fence = next((f for f in self.fences if f >= self._next), -1)
+        times, rate = self.times, self.core.port.rate_max
+        return times.recall.at(self._next, fence, times.depends, self._computed, at, rate)
+
+    def _decide(self, state: State, now: Ps) -> None:
+        """What comes next."""
+        times, i, done = self.times, self._next, self._computed
+        if i == len(done):
+            state.wait = max(int(done[-1]) - now, 0) if i else 0
+            state.left = state.wait
+            return
+        dep = int(times.depends[i])
+        state.wait = max(int(done[dep]) - now, 0) if dep >= 0 else 0
+        if state.wait:
+            return
+        state.stop = i + 1
+        if self.core.merge != "off":
+            self._merge(state, now)
+        fence = next((f for f in self.fences if i <= f < state.stop - 1), None)
+        if fence is not None:
+            state.stop, state.stretch = fence + 1, None
+        state.parts = self.call.transfers(i, state.stop)
+
+    def _merge(self, state: State, now: Ps) -> None:
         """How many items go as one flow from the next one on: those that cannot stall, or a stretch that does."""
-        times, i = self.times, self._next
-        n = run_length(times, i, self._computed, now, self.core.port.rate_max)
-        self.stop = i + n
-        short = n < _SHORT and self.stop < len(times.bytes)
-        if short and self.core.merge == "on" and any(times.rows[0][i : self.stop]):
-            stretch = consumed(times, i, self._computed, now, self.core.port.rate_max)
-            if stretch is not None and stretch.stop > self.stop:
-                self.stop, self._stretch = stretch.stop, stretch
+        times, i, done = self.times, self._next, self._computed
+        n = run_length(times, i, done, now, self.core.port.rate_max)
+        state.stop = i + n
+        short = n < _SHORT and state.stop < len(times.bytes)
+        if short and self.core.merge == "on" and any(times.rows[0][i : state.stop]):
+            stretch = consumed(times, i, done, now, self.core.port.rate_max)
+            if stretch is not None and stretch.stop > state.stop:
+                state.stop, state.stretch = stretch.stop, stretch
 
     def arrived(self, flow: Flow) -> None:
         """Note when the tiles of the flow are computed."""
         self.contended = self.contended or flow.slowed
         self.throttled += flow.throttled
-        stretch, i, stop = self._stretch, self._next, self.stop
+        state, history, i, stop, begin = self._state, flow.history, self._next, self.stop, self._begin
+        arrival = None
+        if self._recalls and state is not None and stop == state.stop and self._known == i and history[0][0] == begin:
+            arrival = arrival_of(history, slowed=flow.slowed)
+            step = state.steps.get(arrival) if arrival is not None else None
+            if step is not None:
+                self._trail.append((begin, i, step))
+                self._next = self._known = stop
+                self._state, self._at = step.then, begin + step.duration
+                return
+        stretch = self._stretch
         if stretch is None or stop != stretch.stop or self._known > i:
-            self.take(stop, flow.history)
+            self.take(stop, history)
         elif flow.slowed:
-            self.take(stop, flow.history)
-            np.maximum(self._computed[i:stop], stretch.computed, out=self._computed[i:stop])
+            self.take(stop, history)
+            np.maximum(self._array[i:stop], stretch.computed + begin, out=self._array[i:stop])
         else:
-            self._computed[i:stop] = stretch.computed
+            self._computed[i:stop] = stretch.computed + begin
             self._next = self._known = stop
+        self._state = None
+        if state is not None and arrival is not None:
+            end = history[-1][0]
+            then = self._look(end)
+            self.times.recall.learn(state, arrival, Step(stop, self._array[i:stop] - begin, end - begin, then))
+            self._state, self._at = then, end
+
+    def passed(self, until: Ps | None) -> list[int]:
+        """It has been alone on the channel since it was to ``go``, until now or (None) to its end: bytes of the flows
+        that are over. At ``until`` itself nothing is over yet."""
+        state, at, i, sizes = self._state, self._at, self._next, list[int]()
+        assert state is not None
+        while state.left:
+            step = state.alone
+            then, lasts = (state.later, state.wait) if state.wait or step is None else (step.then, step.duration)
+            if then is None or (until is not None and at + lasts >= until):
+                break
+            if not state.wait and step is not None and state.parts is not None:
+                self._trail.append((at, i, step))
+                sizes.append(state.parts.bytes)
+                i = step.stop
+            state, at = then, at + lasts
+        self._state, self._at, self._next, self._known = state, at, i, i
+        return sizes
+
+    def carry_on(self, now: Ps) -> Ps | None:
+        """Start the flow that is under way where it would have begun (None), or say how long to wait for."""
+        self._disturbed = True
+        state, at = self._state, self._at
+        assert state is not None
+        if state.wait:
+            self._state, self._at = state.later, at + state.wait
+            return self._at - now
+        assert state.parts is not None
+        self.stop, self._stretch, self._begin = state.stop, state.stretch, at
+        self.core.fetch(state.parts, state.stretch.pace if state.stretch is not None else None, at)
+        return None
 
     def computed(self) -> Ints:
         """It knows."""
@@ -237,7 +264,8 @@ class TiledRun:
         self._catch_up(now)
         self._cut_behind(self._known)
         self._rescale(now, times)
-        self.times, self._stretch = times, None
+        self.times, self._stretch, self._state = times, None, None
+        self._recalls = False
         return self
 
     def tiled(self, times: CallTimes) -> TiledRun:  # noqa: ARG002 (it has them)
@@ -272,6 +300,7 @@ class TiledRun:
         first = next((e for e in ends if e > after and e >= here), None)
         if first is not None and first >= self._known:
             self.fences = (first,) if self.core.port.cuts else self.fences
+            self._state = None
             self._cut_behind(first)
         return first
 
@@ -283,7 +312,7 @@ class TiledRun:
         """The run of a part that it has come to the end of."""
         run = TiledRun(self.core, part, times)
         run.contended, run.throttled = self.contended, self.throttled
-        run._computed = self._computed[: len(times.bytes)]
+        run._array = self._computed[: len(times.bytes)]
         return run
 
     def drop(self, now: Ps) -> tuple[int, int]:

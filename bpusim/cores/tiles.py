@@ -12,11 +12,12 @@ arrival of each item is read off the flow's rate history afterwards. This is exa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bpusim.cores.recall import Recall
 from bpusim.errors import SimulationError
 from bpusim.ports import CRUMB, History
 from bpusim.trace import CallItems
@@ -49,6 +50,8 @@ class CallTimes:
     """Bytes, writes, compute and dependencies as lists: for loops in Python."""
     scratchpad: int
     """Its bytes."""
+    recall: Recall = field(default_factory=Recall, compare=False, repr=False)
+    """What the call did before."""
 
     @classmethod
     def of(cls, call: CallItems, hz: int, scratchpad: int, op_overhead: Ps, layer_sync: Ps) -> CallTimes:

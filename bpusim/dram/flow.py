@@ -21,10 +21,13 @@ from bpusim.dram.behaviour import Behaviour
 from bpusim.dram.sharing import Shares, Sharing
 from bpusim.dram.transmission import FlowPort, Transmission
 from bpusim.hardware import MasterSpec
-from bpusim.ports import Observer
+from bpusim.ports import Observer, Passage
 from bpusim.units import PS_PER_S, Ps
 
 __all__ = ["FlowChannel"]
+
+_NOTHING = Shares((), (), ())
+"""What nobody gets."""
 
 
 class FlowChannel:
@@ -54,7 +57,8 @@ class FlowChannel:
         self._armed: list[Ps] = []
         self._first: Ps | None = None
         self._ending = False
-        self._shares = Shares((), (), ())
+        self._passage: Passage | None = None
+        self._shares = _NOTHING
         self._since: Ps = 0
         self.governed = False
         """Whether somebody asks how busy it is."""
@@ -84,6 +88,18 @@ class FlowChannel:
         if flow.bytes <= 0:
             flow.finish(self._now())
             return
+        if self._passage is not None:
+            self.disturb()
+        self._take_in(flow)
+        self.reshare()
+
+    def resume(self, flow: Transmission, begin: Ps) -> None:
+        """Take in a flow that began earlier and has been alone since."""
+        self._take_in(flow)
+        flow.take(flow.alone, flow.port.latency_alone, begin)
+        self.reshare()
+
+    def _take_in(self, flow: Transmission) -> None:
         port = flow.port
         port.active += 1
         if port.active > 1:
@@ -93,7 +109,24 @@ class FlowChannel:
         self._flows.insert(at, flow)
         if flow.pace is not None:
             self._paced += 1
-        self.reshare()
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing moves, and nobody watches."""
+        return not (
+            self._flows or self._passage is not None or self._background or self._watched or self.metered
+            or self.governed or self.part < 1.0
+        )  # fmt: skip
+
+    def hold(self, passage: Passage | None) -> None:
+        """Whose flows pass alone; None: nobody's any more."""
+        self._passage = passage
+
+    def disturb(self) -> None:
+        """Flows that pass alone do so no more."""
+        passage, self._passage = self._passage, None
+        if passage is not None:
+            passage.interrupted(self._now())
 
     def _remove(self, flow: Transmission) -> None:
         at = self._flows.index(flow)
@@ -139,6 +172,7 @@ class FlowChannel:
 
     def set_clock(self, part: float) -> None:
         """Run the channel at ``part`` (above 0) of the clock it was made for, from now on."""
+        self.disturb()
         self._advance(self._now())
         self.part = part
         self.behaviour = self.made.at_clock(part) if part != 1 else self.made
@@ -163,6 +197,7 @@ class FlowChannel:
 
     def moved(self) -> dict[str, int]:
         """Bytes moved so far by master, those of flows under way included (rounded down)."""
+        self.disturb()
         now, out = self._now(), dict[str, int]()
         self._advance(now)
         for p in self._ports:
@@ -224,6 +259,9 @@ class FlowChannel:
         if self.governed:
             self._count(now)
         flows = self._flows
+        if not flows and not self._background and not self._watched:
+            self._shares, self._first = _NOTHING, None
+            return
         self._shares = shares = self._sharing.of(flows, self._keys, self._on, paced=self._paced > 0)
         first: Ps | None = None
         risen: list[Callable[[], None]] | None = None

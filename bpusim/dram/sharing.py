@@ -85,8 +85,12 @@ class Sharing:
         if not flows and not self._background:
             return Shares((), (), ())
         if len(flows) == 1 and not self._background:
-            alone = flows[0].alone
-            return Shares((alone,), (flows[0].port.latency_alone,), (), alone / self._one)
+            alone, latency = flows[0].alone, flows[0].port.latency_alone
+            found = self._known.get((alone, latency))
+            if found is None:
+                self._make_room()
+                found = self._known[alone, latency] = Shares((alone,), (latency,), (), alone / self._one)
+            return found
         if paced:
             slower = [i for i, f in enumerate(flows) if f.pace is not None and f.pace < f.asked]
             if slower:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bpusim.dram.ending import Ending
 from bpusim.dram.port import MasterPort
-from bpusim.ports import CRUMB, Flow, TransferList
+from bpusim.ports import CRUMB, Flow, Passage, TransferList
 from bpusim.units import PS_PER_S, Ps
 
 if TYPE_CHECKING:
@@ -226,6 +226,7 @@ class FlowPort(MasterPort):
         """The port itself runs at another rate from now on."""
         if bytes_per_s <= 0:
             raise ValueError(f"a port of {bytes_per_s} B/s")
+        self.channel.disturb()
         self.limit = self.channel.rules.limit(self.name, bytes_per_s)
         self.measure()
         self.rate_full = self.channel.made.alone(self.window, self.path, self.limit, (0.0, 0.0))
@@ -264,4 +265,37 @@ class FlowPort(MasterPort):
         if self.channel.metered:
             self.channel.observer.flow_started(self.name, flow)
         self.channel.add(flow)
+        return flow
+
+    def claim(self) -> bool:
+        """Whether nothing moves on the channel, and nobody watches it."""
+        return self.channel.free
+
+    def hold(self, passage: Passage) -> None:
+        """Have the channel until ``vacate``, or until ``passage`` is interrupted."""
+        self.channel.hold(passage)
+
+    def disturb(self) -> None:
+        """Interrupt whoever has the channel."""
+        self.channel.disturb()
+
+    def vacate(self, sizes: Sequence[int]) -> None:
+        """Flows of so many bytes each have moved, one behind the other and alone."""
+        self.channel.hold(None)
+        for size in sizes:  # in turn: a sum of floats depends on its order
+            self.waited += size * self.latency_alone
+            self.moved += size
+
+    def resume(
+        self,
+        parts: TransferList,
+        begin: Ps,
+        *,
+        pace: float | None = None,
+        rising: Callable[[], None] | None = None,
+        then: Callable[[Flow], None] | None = None,
+    ) -> Transmission:
+        """As ``start``, at an earlier time since when it has been alone."""
+        flow = Transmission(self.channel, self, parts, None, pace, rising, then)
+        self.channel.resume(flow, begin)
         return flow
