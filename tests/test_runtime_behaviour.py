@@ -697,3 +697,78 @@ def test_a_place_in_turn_takes_the_memory_of_the_largest() -> None:
 def test_places_that_cannot_be_are_errors(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(BpusimError, match=message):
         run({"f": "frames: d, rate: 2 Hz, count: 1"}, models=OTHER, set=TURNS | changes)
+
+
+# What an attack by a new user found
+
+
+def test_a_line_by_bytes_sees_calls_of_several_cores() -> None:
+    """A core that waits at a barrier has work: a detector that may go anywhere goes to the third core."""
+    path = Path(_folder()) / "balance.yaml"
+    path.write_text(
+        "machine: {preset: bpu80, cores: {count: 3}}\nmodels:\n"
+        f"  m: {{trace: '{CHAT}', cores: [bpu0, bpu1], split: tensor, sync: 1 ms}}\n"
+        f"  d: {{trace: '{DETECTOR}', cores: any, balance: bandwidth}}\n"
+        "streams:\n  a: {chat: m, prompt: 250, output: 20}\n"
+        "  c: {frames: d, rate: 20 Hz, count: 12, jitter: 5 ms, queue: 3}\n"
+    )
+    result = simulate(path)
+    assert frames(result, "c").dropped == 0
+    assert result.cores["bpu2"].calls >= 10
+
+
+def test_weights_that_stay_on_chip_are_read_once_by_steps_that_come_together() -> None:
+    sram = {"machine.cores.weights_sram": "900 MB"}
+    one, two = (
+        run({"a": f"chat: m, prompt: 40, output: 2, users: {n}, requests: {2 // n}"}, set=sram).dram.moved["bpu0"]
+        for n in (1, 2)
+    )
+    assert one["weights", False] == two["weights", False]
+
+
+def test_a_cold_request_is_in_no_figure_of_first_tokens_and_its_later_tokens_count() -> None:
+    cold = chat(run({"a": "chat: m, prompt: 40, output: 8"}, set={"models.m.load": {"rate": "400 MB/s"}}))
+    warm = chat(run({"a": "chat: m, prompt: 40, output: 8"}))
+    assert (cold.ttft_mean_ms, cold.ttft_p99_ms, cold.e2e_mean_ms) == (None, None, None)
+    assert (cold.tpot_mean_ms, cold.itl_p99_ms) == (warm.tpot_mean_ms, warm.itl_p99_ms)
+
+
+def test_a_pinned_trace_that_may_run_anywhere_is_warned_about(tmp_path: Path) -> None:
+    text = CHAT.read_text(encoding="utf-8").replace('"cores":"any"', '"cores":[0]', 1)
+    (tmp_path / "pinned.trace").write_text(text, encoding="utf-8")
+    result = run(
+        {"a": "chat: p, prompt: 8, output: 2"}, models=f"  p: {{trace: '{tmp_path}/pinned.trace', cores: any}}\n"
+    )
+    (warning,) = [w.text for w in result.warnings if w.code == "pinned-trace"]
+    assert "compile it with --cores any" in warning
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"machine.host.join_per_part": "1 us"}, "parts-unused"),
+        ({"models.m.batch": 8}, "batch-unused"),
+        ({"machine.host.cores": 1, "models.m.cores": ["bpu0", "bpu1"], "models.m.split": "tensor", "models.m.sync": "0 s"},
+         "host-threads"),
+    ],
+)  # fmt: skip
+def test_what_changes_nothing_is_warned_about(changes: dict[str, Any], code: str) -> None:
+    result = run({"a": "chat: m, prompt: 8, output: 2"}, set=changes)
+    assert code in [w.code for w in result.warnings]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"models.m.cores": ["any"]}, "write cores: any, without a list"),
+        ({"machine.host.cores": 10**9}, "1000000000 is out of range"),
+        ({"models.m.cores": ["bpu0", "bpu1"], "models.m.split": "tensor", "models.m.sync": "1 us",
+          "models.m.unsplit": ["GroupQueryAttention", "MatMulNBits", "Sigmoid", "Mul", "Add", "RotaryRows",
+                               "GatherBlockQuantized", "SimplifiedLayerNormalization",
+                               "SkipSimplifiedLayerNormalization"]}, "leaves nothing of model 'm' to split"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_one_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BpusimError, match=message) as caught:
+        run({"a": "chat: m, prompt: 8, output: 2"}, set=changes)
+    assert len(caught.value.problems) == 1

@@ -36,6 +36,7 @@ VECTOR_CLASSES = ("add", "mul", "exp", "div", "reduce", "convert")
 
 STRICT = ConfigDict(extra="forbid", strict=True)
 Count = Annotated[int, Field(ge=1)]
+CpuCores = Annotated[int, Field(ge=1, le=1000)]
 Clock = Annotated[Frequency, Field(gt=0)]
 Capacity = Annotated[Size, Field(gt=0)]
 Window = Annotated[Size, Field(ge=64)]
@@ -277,7 +278,7 @@ class MasterSpec:
 class SlowSpec:
     """CPU cores that are slower than the others, on the same clock domain and with ports like theirs."""
 
-    cores: Annotated[Count, _about("Slow CPU cores, besides the others")]
+    cores: Annotated[CpuCores, _about("Slow CPU cores, besides the others")]
     speed: Annotated[float, Field(ge=0.01, lt=1, strict=False), _about("Their speed, as a part of a fast core's")]
 
 
@@ -285,7 +286,7 @@ class SlowSpec:
 class HostSpec:
     """The CPU cluster and what its runtime work costs."""
 
-    cores: Annotated[Count, _about("CPU cores")]
+    cores: Annotated[CpuCores, _about("CPU cores")]
     clock: Annotated[Clock, _about("Their clock")]
     dma: Annotated[DmaSpec, _about("Port of each core into the DRAM channel")]
     per_request: Annotated[Duration, _about("Work at the start of a request")]

@@ -79,7 +79,7 @@ class PhaseStats(Stats):
 @dataclass(frozen=True, slots=True)
 class ChatStats(Stats, Limited):
     """A chat stream. ``ttft`` and ``e2e`` are of requests, ``itl`` of the gaps between tokens. ``tpot`` is a request's
-    mean gap; its own mean is over all gaps. Cold requests are in none of them. None where there are none."""
+    mean gap; its own mean is over all gaps. ``ttft`` and ``e2e`` leave cold requests out. None where there are none."""
 
     kind: ClassVar[str] = "chat"
     tokens: int

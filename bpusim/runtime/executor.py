@@ -141,7 +141,7 @@ class Executor:
             self.batches[model.name].leave()
 
     def _batch(self, model: PlacedModel) -> Batch:
-        session = Session(f"batch of {model.name}")
+        session = Session(f"{model.name}/batch")  # no stream can be called that
 
         def run(
             kvs: tuple[int, ...], weight: float, deadline: Ps | None, more: bool, ledger: Ledger
@@ -178,13 +178,14 @@ class Executor:
         again = route[0][0] if more and route[0] else None
         for part, legs in enumerate(route):
             calls = iter(legs)
-            for segment in model.bind(part, phase, kv, tokens).segments:
+            program = model.bind(part, phase, kv, tokens)
+            if part in model.on_chip:
+                model.warm.add(part)  # what comes behind this step finds its weights there
+            for segment in program.segments:
                 if isinstance(segment, CpuWork):
                     yield from self._fallback(segment, ledger)
                 else:
                     yield from self._call(session, next(calls), segment, again, ledger, deadline)
-            if part in model.on_chip:
-                model.warm.add(part)
         if model.loader is not None:
             model.loader.room.leave()
 

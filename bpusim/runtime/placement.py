@@ -106,9 +106,16 @@ def place(
     pinned = trace.header.cores
     if anywhere:
         free = tuple(c for c in asked if pinned == "any" or c in pinned)
+        told = []
+        if isinstance(pinned, tuple) and len(free) < len(asked):
+            have = "[" + ", ".join(map(str, pinned)) + "]"
+            what = f"model '{name}' may run on any core, but its trace is compiled for cores {have} and stays there; "
+            told = [f"{what}compile it with --cores any to let it"]
         if len(free) > 1:
-            return PlacedModel(name, trace, ((free[0], trace),), context, anywhere=free), []
-        asked = free or asked[:1]
+            return PlacedModel(name, trace, ((free[0], trace),), context, anywhere=free), told
+        if free:
+            return PlacedModel(name, trace, ((free[0], trace),), context), told
+        asked = asked[:1]
     if isinstance(pinned, tuple) and not set(asked) <= set(pinned):
         have = "[" + ", ".join(map(str, pinned)) + "]"
         want = ", ".join(f"bpu{c}" for c in asked)

@@ -46,6 +46,11 @@ class _Entry:
     result: CallResult | None = None
     begun: bool = False
 
+    @property
+    def bytes(self) -> int:
+        """What it has yet to move; of one on the core: when it began."""
+        return self.program.bytes if self.program is not None else 0
+
 
 @dataclass(slots=True, eq=False)
 class Place(_Entry):
@@ -53,6 +58,12 @@ class Place(_Entry):
 
     behind: list[CallProgram] = field(default_factory=list)
     """What the core has to do in it later."""
+
+    @property
+    def bytes(self) -> int:
+        """What its core has yet to move."""
+        ahead = [self.program] if self.program is not None else []
+        return sum([p.bytes for p in (*ahead, *self.behind)], 0)
 
 
 class CoreQueue:
@@ -157,8 +168,8 @@ class CoreQueue:
     @property
     def backlog(self) -> int:
         """Bytes that the calls in line have yet to move, and the one on the core when it began."""
-        entries = [*self._waiting, self._running]
-        return sum(e.program.bytes for e in entries if e is not None and e.program is not None)
+        here = {id(e): e for e in (*self._waiting, self._running, self._kept) if e is not None}
+        return sum(e.bytes for e in here.values())
 
     def _write(self, entry: _Entry, what: str) -> None:
         if self._journal is not None:

@@ -73,6 +73,9 @@ def _cores_exist(document: Document, model: str, cores: list[str]) -> Iterator[P
     many = isinstance(named, list)
     if named == "any":
         return
+    if isinstance(named, list) and "any" in named:
+        yield _problem(document, path, "any stands for all cores", "write cores: any, without a list")
+        return
     seen: set[str] = set()
     for position, core in enumerate(named if many else [named]):
         here = (*path, position) if many else path
@@ -197,6 +200,8 @@ def _affinities_known(document: Document) -> Iterator[Problem]:
         return
     paths: list[KeyPath] = [("host", "affinity")]
     for stream in _names(document, "streams"):
+        if _at(document, "streams", stream, "chat") is not None:
+            continue  # it has no such key, and is told so
         stages = _names(document, "streams", stream, "pipeline")
         paths += [("streams", stream, "affinity"), *(("streams", stream, "pipeline", s, "affinity") for s in stages)]
     for path in paths:

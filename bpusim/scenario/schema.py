@@ -34,7 +34,7 @@ def _split(value: Any) -> Any:
 
 def _types(value: Any) -> Any:
     if value is not None and (not isinstance(value, list | tuple) or not all(isinstance(n, str) for n in value)):
-        raise ValueError("not a list of op types; write unsplit: [Softmax], or [] for none")
+        raise ValueError("not a list of op types; write such as unsplit: [Softmax], types of the trace, or [] for none")
     return value if value is None else tuple(value)
 
 

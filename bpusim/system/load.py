@@ -181,6 +181,12 @@ def _team(scenario: Scenario, name: str, trace: Trace, cores: Sequence[int], con
         if problems:
             raise ScenarioError(problems)
         unsplit = set(spec.unsplit)
+        if all(op.unit not in ("mac", "vector") or unsplit & {op.type, base_type(op)} for op in ops):
+            raise ScenarioError(
+                f"unsplit leaves nothing of model '{name}' to split",
+                place=scenario.where("models", name, "unsplit"),
+                do="name fewer types, or give it one core",
+            )
     elif core.toolchain in UNSPLIT:
         unsplit = UNSPLIT[core.toolchain]
     else:

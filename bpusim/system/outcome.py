@@ -24,6 +24,7 @@ from bpusim.scenario import ChatSpec, FramesSpec, Scenario
 from bpusim.system.channels import known_error, table_of
 from bpusim.system.heating import heat_stats, heat_warnings
 from bpusim.system.splits import split_plans
+from bpusim.system.streams import parts_of, sequences_most
 from bpusim.units import PS_PER_S, Ps, format_quantity
 from bpusim.workload import ChatStream, FrameStream, PipelineStream
 
@@ -184,17 +185,30 @@ def host_warnings(system: System) -> list[RunWarning]:
     have = system.executor.host.cores()
     kind = "" if options.affinity == "any" else f"{options.affinity} "
     for m in system.models.values():
-        need = len(m.parts)
+        need = len(m.team.cores) if m.team is not None else len(m.parts)
         if need > have:
             cores = f"{have} {kind}CPU core{'s' if have > 1 else ''}"
             text = f"model {m.name} is split over {need} cores and the host has {cores}: many runtimes take a host "
             more = f"thread for each and refuse that; give it machine.host.cores: {need}, or split it over fewer"
             out.append(RunWarning("host-threads", text + more))
+    cut = options.fallback_parts != 1 or any(_cut(spec) for _, spec in parts_of(system.scenario))
+    if system.scenario.machine.host.join_per_part and not cut:
+        text = "no host work is cut over cores (parts, host.fallback_parts); machine.host.join_per_part changes nothing"
+        out.append(RunWarning("parts-unused", text))
+    for m in system.models.values():
+        room = sequences_most(system.scenario, m.name)
+        if room is not None and room < m.batch:
+            text = f"model {m.name} has a batch of {m.batch}, and its streams never have more than {room} "
+            out.append(RunWarning("batch-unused", f"{text}sequence{'s' if room > 1 else ''} at a time; lower it"))
     ops = (op for m in system.models.values() for p in m.trace.phases.values() for op in p.ops())
     if options.fallback_parts != 1 and all(op.unit != "cpu" for op in ops):
         text = "no model has an op that falls back to the CPU; host.fallback_parts changes nothing"
         out.append(RunWarning("parts-unused", text))
     return out
+
+
+def _cut(spec: object) -> bool:
+    return getattr(spec, "parts", 1) != 1
 
 
 def policy_warnings(scenario: Scenario, *, named: bool) -> list[RunWarning]:

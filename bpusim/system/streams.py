@@ -44,7 +44,17 @@ from bpusim.workload import (
 )
 from bpusim.workload.draws import Draw
 
-__all__ = ["Lengths", "Streams", "Where", "laid_on", "lengths_of", "parts_of", "sequences_of", "streams_of"]
+__all__ = [
+    "Lengths",
+    "Streams",
+    "Where",
+    "laid_on",
+    "lengths_of",
+    "parts_of",
+    "sequences_most",
+    "sequences_of",
+    "streams_of",
+]
 
 _COLUMNS = ("prompt_tokens", "output_tokens")
 
@@ -177,6 +187,13 @@ def sequences_of(scenario: Scenario, model: str) -> int:
     spec = scenario.models[model]
     chats = [s.users if isinstance(s, ChatSpec) else 1 for _, s in parts_of(scenario) if _chats_with(s, model)]
     return spec.sequences if spec.sequences is not None else max(sum(chats), spec.batch)
+
+
+def sequences_most(scenario: Scenario, model: str) -> int | None:
+    """Sequences of ``model`` that its streams ever have at a time; None if nothing limits them."""
+    chats = [s for _, s in parts_of(scenario) if _chats_with(s, model)]
+    open_ = any(not isinstance(s, ChatSpec) or s.arrivals is not None for s in chats)
+    return None if open_ or not chats else sum(s.users for s in chats if isinstance(s, ChatSpec))
 
 
 def _chats_with(spec: ChatSpec | FramesSpec | StageSpec, model: str) -> bool:

@@ -15,6 +15,7 @@ from bpusim.cores import Merge
 from bpusim.cores.plan import Plan, Timing, plan_for
 from bpusim.hardware import MasterSpec
 from bpusim.trace import Op, Repeat, Trace
+from bpusim.trace.basis import by_sequence
 
 # Any programs, traffic and changes
 
@@ -26,6 +27,28 @@ def test_merging_what_cannot_stall_changes_no_result(world: World) -> None:
     assert apart(off, exact) <= NS
     assert exact.moved == off.moved
     assert exact.recorded == off.recorded
+
+
+def by_sequences(trace: Trace) -> Trace:
+    """The same costs for each of several sequences."""
+    phase = trace.phases["frame"]
+    basis = tuple(map(by_sequence, phase.basis))
+    return Trace(trace.header, (), {"frame": replace(phase, basis=basis)})
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(worlds(programs()), st.lists(st.integers(0, 1000), min_size=1, max_size=3))
+def test_merging_changes_no_result_of_batches(world: World, others: list[int]) -> None:
+    works = []
+    for work in world.works:
+        kvs = tuple((kv, *(kv + o for o in others)) for kv in work.kvs if isinstance(kv, int))
+        batch = replace(work, trace=by_sequences(work.trace), kvs=kvs)
+        tiles_of_it = work.room / max(work.largest_read, 1)
+        works.append(replace(batch, room=max(1, int(batch.largest_read * tiles_of_it + 1))))
+    world = replace(world, works=tuple(works))
+    off, exact = play(world, "off"), play(world, "exact")
+    assert apart(off, exact) <= NS
+    assert (exact.moved, exact.recorded) == (off.moved, off.recorded)
 
 
 # Stretches that stall, at the pace of the core
@@ -288,9 +311,9 @@ def test_a_plan_holds_at_every_position_of_its_range() -> None:
     work = Work(trace_of(Repeat(6, "l", (grows, tiles("w", 2, 500, 300, 10 * KB)))), (0,), room=10**6)
     plan = planned(work, 600)
     assert plan is not None
-    assert (plan.low, plan.high) == (513, 768)  # its tiles are as many from 513 to 768
+    assert (plan.low, plan.high) == ((513,), (768,))  # its tiles are as many from 513 to 768
     other = Work(trace_of(tiles("x", 40, 2000, 0, 20 * KB)), (0,), start=3 * US, room=40 * KB)
-    for kv in range(plan.low, plan.high + 1, 15):
+    for kv in range(plan.low[0], plan.high[0] + 1, 15):
         world = World((replace(work, kvs=(kv,)), other), ((10 * US, 100 * KB),))
         off, exact = play(world, "off"), play(world, "exact")
         assert apart(off, exact) <= len(work.call(kv).items.bytes)
@@ -301,7 +324,7 @@ def test_a_plan_is_not_used_outside_its_range() -> None:
     work = growing()
     plan = planned(work, 400)
     assert plan is not None
-    assert plan.high == 512
+    assert plan.high == (512,)
     assert planned(work, 513) is None  # each waits for the one before
     world = World((replace(work, kvs=(400, 512, 513, 600, 400)),))
     off, exact = play(world, "off"), play(world, "exact")

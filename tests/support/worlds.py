@@ -72,10 +72,11 @@ def trace_of(*items: Op | Repeat) -> Trace:
 
 @dataclass(frozen=True)
 class Work:
-    """What one core does: calls of a trace at these positions, back to back from ``start`` on."""
+    """What one core does: calls of a trace at these positions (of one sequence, or of several), back to back from
+    ``start`` on."""
 
     trace: Trace
-    kvs: tuple[int, ...]
+    kvs: tuple[int | tuple[int, ...], ...]
     start: int = 0
     room: int = 10**9
     op_overhead: int = 0
@@ -85,7 +86,7 @@ class Work:
     hz: int = GHZ
     limit: int = RATE
 
-    def call(self, kv: int) -> CallProgram:
+    def call(self, kv: int | tuple[int, ...]) -> CallProgram:
         (call,) = self.trace.bind("frame", kv=kv).calls
         return call
 
