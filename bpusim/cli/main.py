@@ -1,4 +1,4 @@
-"""The main commands: run, validate, schema, compile, sweep, compare."""
+"""The main commands: run, validate, schema, compile, sweep, compare; the groups dram, import and trace."""
 
 from __future__ import annotations
 
@@ -10,26 +10,13 @@ import click
 
 from bpusim import __version__
 from bpusim.cli.dram import dram
+from bpusim.cli.imports import import_group
+from bpusim.cli.options import FORMAT as _FORMAT
+from bpusim.cli.options import SET as _SET
+from bpusim.cli.trace import trace
 from bpusim.errors import BpusimError
 
 __all__ = ["main"]
-
-_SET = click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Override a value of the file, such as machine.dram.arbitration=equal.",
-)
-
-_FORMAT = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json", "csv"]),
-    default="table",
-    show_default=True,
-    help="What to print.",
-)
 
 
 class _Group(click.Group):
@@ -267,3 +254,5 @@ def compare(
 
 
 main.add_command(dram)
+main.add_command(import_group)
+main.add_command(trace)

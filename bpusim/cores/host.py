@@ -215,8 +215,8 @@ class HostCluster:
         return done
 
     def fallback_ps(self, work: CpuWork) -> Ps:
-        """CPU time of a fallback op: entry into the kernel and cycles per element by class."""
-        cycles = sum(n * self.spec.cost(c) for c, n in work.elements.items())
+        """CPU time of a fallback op: entry into the kernel, cycles per element by class, measured cycles."""
+        cycles = work.cycles + sum(n * self.spec.cost(c) for c, n in work.elements.items())
         return self.spec.fallback_op + cycles * PS_PER_S // self.spec.clock
 
     def cache_ps(self, n_bytes: int) -> Ps:

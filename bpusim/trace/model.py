@@ -36,10 +36,11 @@ class Op:
     """One op in program order.
 
     ``macs`` are useful multiply-accumulates (real tokens), ``issued`` those the array works through (padded chunk,
-    rounded edges). ``cycles`` is the op's compute time in core cycles, ``mac_cycles`` the array's part of it. ``vec``
-    counts vector elements by class. ``read`` and ``write`` are DRAM bytes by buffer; ``tiles`` the pieces in which the
-    DMA fetches the reads; ``scratch`` bytes of activations live on chip while it runs. ``tensors`` (cpu ops)
-    counts the tensors that cross between accelerator and CPU around it.
+    rounded edges). ``cycles`` is the op's compute time in core cycles, ``mac_cycles`` the array's part of it; of a
+    cpu op, measured cycles of a CPU core beside those of its elements. ``vec`` counts vector elements by class.
+    ``read`` and ``write`` are DRAM bytes by buffer; ``tiles`` the pieces in which the DMA fetches the reads;
+    ``scratch`` bytes of activations live on chip while it runs. ``tensors`` (cpu ops) counts the tensors that cross
+    between accelerator and CPU around it.
     """
 
     id: str

@@ -284,7 +284,8 @@ class ItemRange:
 
 @dataclass(frozen=True, slots=True)
 class CpuWork:
-    """An op that falls back to the CPU: vector elements by class (``mac`` for MACs), DRAM bytes, crossing tensors."""
+    """An op that falls back to the CPU: vector elements by class (``mac`` for MACs), DRAM bytes, crossing tensors, and
+    CPU cycles that were measured."""
 
     op_id: str
     type: str
@@ -292,6 +293,8 @@ class CpuWork:
     moved: Mapping[tuple[BufferKind, bool], int]
     """DRAM bytes by (buffer kind, is a write)."""
     tensors: int
+    cycles: int = 0
+    """Of a CPU core, beside those of its elements."""
 
 
 @dataclass(slots=True)
@@ -394,7 +397,7 @@ class _CpuOp:
         if bound[3]:
             elements["mac"] = bound[3]
         moved = {key: n for key, n in zip(MOVES, bound[_NF:], strict=True) if n}
-        return CpuWork(self.op.id, self.op.type, elements, moved, self.op.tensors)
+        return CpuWork(self.op.id, self.op.type, elements, moved, self.op.tensors, bound[0])
 
 
 def _most(scratch: Ints, basis: Basis, capacity: int | None) -> int:

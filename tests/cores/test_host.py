@@ -207,5 +207,10 @@ def test_a_fallback_op_costs_its_entry_and_its_elements(host: HostCluster) -> No
     assert host.fallback_ps(work) == 500 * NS + (10 * 50 + 3 * 4 + 7 * 2) * NS
 
 
+def test_measured_cycles_of_a_fallback_op_come_beside_its_elements(host: HostCluster) -> None:
+    work = CpuWork("x", "Measured", {"exp": 10}, {}, 0, cycles=400)
+    assert host.fallback_ps(work) == 500 * NS + (400 + 10 * 50) * NS
+
+
 def test_cache_maintenance_goes_by_bytes(host: HostCluster) -> None:
     assert host.cache_ps(1001) == round(500.5)

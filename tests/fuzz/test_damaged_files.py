@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 
 from bpusim.compiler import Options, compile_llm_config, compile_model
 from bpusim.errors import BpusimError
+from bpusim.exchange import export_chakra, import_chakra, import_profile, import_scalesim
 from bpusim.hardware import machine_preset
 from bpusim.scenario import load_scenario
-from bpusim.trace import load_trace
+from bpusim.system.roof import roof_of
+from bpusim.trace import load_trace, save_trace
+from bpusim.trace.roofline import Position
 
 pytestmark = pytest.mark.fuzz
 
@@ -98,3 +101,39 @@ def test_a_damaged_configuration_is_refused_or_compiled(
     file.write_bytes(damaged(text, changes))
     got = outcome(lambda: compile_llm_config(file, machine_preset("bpu80").cores, Options(quant="int4", context=64)))
     assert got.problems if isinstance(got, BpusimError) else got.phases
+
+
+_TOPOLOGY = b"Layer name, IFMAP Height, IFMAP Width, Filter Height, Filter Width, Channels, Num Filter, Strides,\n"
+_IMPORTS: dict[str, bytes] = {
+    "scalesim": _TOPOLOGY + b"Conv1, 224, 224, 11, 11, 3, 96, 4,\nDP2, 55, 55, 3, 3, 96, 1, 1,\n",
+    "profile": b"name,engine,us,bytes,weights,start\na,mac,12.5,1000,30,0\nb,cpu,100,20,0,13\nc,dma,1,9,0,113\n",
+    "chakra": b"",
+}
+
+
+@pytest.mark.parametrize("kind", list(_IMPORTS))
+@many
+@given(edits)
+def test_a_damaged_import_is_refused_or_read(
+    kind: str, tmp_path: Path, changes: list[tuple[float, int, bytes]]
+) -> None:
+    machine = machine_preset("bpu80")
+    core, roof = machine.cores, roof_of(machine)
+    file, out = tmp_path / "given", tmp_path / "x.trace"
+    data = _IMPORTS[kind]
+    if kind == "chakra":
+        trace = load_trace(ROOT / "traces" / "wake_word.trace")
+        export_chakra(trace, Position.of(trace, "frame"), roof, file)
+        data = file.read_bytes()
+    file.write_bytes(damaged(data, changes))
+
+    def read() -> object:
+        if kind == "scalesim":
+            trace = import_scalesim(file, core)
+        else:
+            trace, _ = (import_profile if kind == "profile" else import_chakra)(file, core, roof)
+        save_trace(trace, out)
+        return load_trace(out)  # what was made can be read
+
+    got = outcome(read)
+    assert str(file) in str(got) if isinstance(got, BpusimError) else got.phases  # type: ignore[attr-defined]

@@ -255,6 +255,11 @@ def test_cpu_work_has_its_elements_and_bytes_here() -> None:
     assert work == CpuWork("x", "Sigmoid", {"exp": 32, "mac": 5}, {("spill", False): 40, ("spill", True): 6}, tensors=2)
 
 
+def test_cpu_work_has_its_measured_cycles_here() -> None:
+    (work,) = bind([cpu("x", cycles=(7, 3), vec={"exp": (1,)})], ("1", "kv"), kv=10).segments
+    assert work == CpuWork("x", "Sigmoid", {"exp": 1}, {}, tensors=0, cycles=7 + 3 * 10)
+
+
 def test_cpu_work_tells_its_bytes_by_kind() -> None:
     x = cpu("x", read={"w:a": (100,), "kv": (0, 2), "spill:a": (0,), "io:a": (3,), "io:b": (4,)}, write={"kv": (5,)})
     (work,) = bind([x], ("1", "kv"), kv=10).segments
