@@ -748,7 +748,8 @@ def test_a_pinned_trace_that_may_run_anywhere_is_warned_about(tmp_path: Path) ->
     [
         ({"machine.host.join_per_part": "1 us"}, "parts-unused"),
         ({"models.m.batch": 8}, "batch-unused"),
-        ({"machine.host.cores": 1, "models.m.cores": ["bpu0", "bpu1"], "models.m.split": "tensor", "models.m.sync": "0 s"},
+        ({"machine.host.cores": 1, "models.m.cores": ["bpu0", "bpu1"], "models.m.split": "tensor",
+          "models.m.sync": "0 s"},
          "host-threads"),
     ],
 )  # fmt: skip

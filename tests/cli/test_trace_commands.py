@@ -15,7 +15,7 @@ import bpusim as library
 from bpusim.cli import main
 from bpusim.trace import load_trace
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SMALL = str(ROOT / "traces" / "qwen2.5-0.5b-int4.trace")
 FALLBACK = str(ROOT / "traces" / "qwen2.5-3b-int4-fallback.trace")
 PROFILE = "name,engine,us,bytes\nconv,mac,1000,100000\npool,vector,500,100000\nnms,cpu,700,4000\nlast,mac,2000,100000\n"
