@@ -11,7 +11,7 @@ import onnx
 from bpusim.compiler.dims import Expr, as_expr
 from bpusim.compiler.fold_ints import fold
 from bpusim.compiler.graph import INTEGER, Graph, Node, Stored
-from bpusim.compiler.rules import DOMAINS, RULES
+from bpusim.compiler.rules import DOMAINS, REFUSED, RULES
 from bpusim.compiler.values import Context, Cost, Value, VecWork
 from bpusim.errors import CompileError, Place, Problem
 
@@ -20,39 +20,6 @@ __all__ = ["Analysis", "Draft", "analyse"]
 MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, AssertionError, AttributeError)
 _WIDE = 4096
 """A stored matrix of more elements is no table of constants: the op multiplies by it."""
-_DENSE = {
-    "MatMulInteger",
-    "QLinearMatMul",
-    "ConvInteger",
-    "QLinearConv",
-    "ConvTranspose",
-    "DeformConv",
-    "Einsum",
-    "Attention",
-    "MultiHeadAttention",
-    "QAttention",
-    "PackedAttention",
-    "PackedMultiHeadAttention",
-    "DecoderMaskedMultiHeadAttention",
-    "SparseAttention",
-    "FusedConv",
-    "FusedMatMul",
-    "FusedGemm",
-    "QGemm",
-    "MatMulFpQ4",
-    "MatMulBnb4",
-    "LSTM",
-    "GRU",
-    "RNN",
-    "MoE",
-    "QMoE",
-    "DFT",
-    "STFT",
-    "If",
-    "Loop",
-    "Scan",
-}
-"""Ops that do far more than touch each element once."""
 _BOOKKEEPING_INPUTS = ("attention_mask", "position_ids")
 
 
@@ -156,10 +123,8 @@ def analyse(
         elif cost is None:
             out.views.append(node)
         else:
-            forced = node.type in on_cpu
-            out.drafts.append(
-                _draft(node, inputs, context.outputs, cost, forced, "forced by --fallback-op" if forced else "")
-            )
+            why = "forced by --fallback-op" if node.type in on_cpu else cost.cpu
+            out.drafts.append(_draft(node, inputs, context.outputs, cost, bool(why), why))
             if cost.cache_inputs:
                 out.kv_dtype = context.value(cost.cache_inputs[0]).dtype
     if problems:
@@ -184,7 +149,7 @@ def _input(name: str, dtype: int, dims: tuple[int | str | None, ...], bindings: 
         as_expr(d) if isinstance(d, int) else bindings.get(d or "", Expr({f"?{d or f'{name}[{i}]'}": 1}))
         for i, d in enumerate(dims)
     ]
-    return Value(tuple(bound), dtype, book=name in _BOOKKEEPING_INPUTS and dtype in INTEGER, storage=name)
+    return Value(tuple(bound), dtype, book=name in _BOOKKEEPING_INPUTS and dtype in INTEGER, storage=name, fed=True)
 
 
 def _draft(
@@ -221,8 +186,9 @@ def _without_rule(
     stored = [v for v in inputs if v is not None and v.weight is not None]
     wide = any(len(v.dims) > 1 and prod(out.stored[v.weight].dims) > _WIDE for v in stored if v.weight)
     nested = any(isinstance(a, onnx.AttributeProto) for a in node.attrs.values())
-    if node.type in _DENSE or wide or nested:
-        what = f"{node}: no cost rule for {name}, whose work does not follow from the sizes of its results"
+    if node.type in REFUSED or wide or nested:
+        reason = REFUSED.get(node.type, "whose work does not follow from the sizes of its results")
+        what = f"{node}: no cost rule for {name}, {reason}"
         problems.append(
             Problem(what, place, "replace it by ops that have one (a MatMul, a Conv), or cut it off with --until")
         )

@@ -21,6 +21,7 @@ __all__ = ["ELEMENT_BITS", "Graph", "Node", "Stored", "load_graph", "read_model"
 
 _SMALL = 4096
 """Constants up to this many integer elements keep their values: they may steer shapes."""
+_FEW = 16
 
 ELEMENT_BITS: dict[int, int] = {
     onnx.TensorProto.FLOAT: 32,
@@ -63,6 +64,8 @@ class Stored:
     dtype: int
     dims: tuple[int, ...]
     values: NDArray[np.int64] | None = None
+    floats: tuple[float, ...] | None = None
+    """Of a few floating-point numbers: they may be the scales of a resize."""
 
     @property
     def bytes(self) -> int:
@@ -257,6 +260,9 @@ def _stored(t: onnx.TensorProto) -> Stored:
     small = int(np.prod(dims, dtype=np.int64)) <= _SMALL
     if t.data_type in INTEGER and small and not external:
         return Stored(t.data_type, dims, onnx.numpy_helper.to_array(t).astype(np.int64))
+    held = not external and (t.raw_data or t.float_data)
+    if t.data_type == onnx.TensorProto.FLOAT and held and int(np.prod(dims, dtype=np.int64)) <= _FEW:
+        return Stored(t.data_type, dims, floats=tuple(onnx.numpy_helper.to_array(t).reshape(-1).tolist()))
     return Stored(t.data_type, dims)
 
 
@@ -269,7 +275,8 @@ def _constant(attrs: dict[str, Any]) -> Stored:
             return Stored(dtype, values.shape, values)
     for key in ("value_float", "value_floats"):
         if key in attrs:
-            return Stored(onnx.TensorProto.FLOAT, np.array(attrs[key]).shape)
+            numbers = np.array(attrs[key])
+            return Stored(onnx.TensorProto.FLOAT, numbers.shape, floats=tuple(numbers.reshape(-1).tolist()))
     raise CompileError("a Constant node holds no numbers (strings and sparse values are not supported yet)")
 
 
