@@ -89,6 +89,12 @@ class Hand:
         raise AssertionError(f"shape inference does not know {tensor}")
 
 
+@pytest.fixture
+def whole(core: CoreSpec) -> Callable[[onnx.ModelProto], Hand]:
+    """``whole(proto)``: a model that is there already."""
+    return lambda proto: Hand(proto, core)
+
+
 Dims = Sequence[int | str | None]
 
 
