@@ -213,9 +213,7 @@ def test_a_window_of_the_standard_set(hand: Make) -> None:
 
 def test_linear_attention_keeps_a_state(hand: Make) -> None:
     """2 KV heads of 8 x 6 serve 4 heads; 5 tokens: the update 2 x 48, the look-ups 4 x 48, the delta's 2 x 48 each."""
-    made = node(
-        "LinearAttention", ["q", "k", "v"], ["y"], q_num_heads=4, kv_num_heads=2, update_rule="delta"
-    )
+    made = node("LinearAttention", ["q", "k", "v"], ["y"], q_num_heads=4, kv_num_heads=2, update_rule="delta")
     model = hand([made], {"q": [1, 5, 32], "k": [1, 5, 16], "v": [1, 5, 12]}, ["y"], opset=27)
     assert model.macs() == 5 * 48 * (2 + 4 + 2)
 

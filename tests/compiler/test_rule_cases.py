@@ -67,7 +67,9 @@ def roles(trace: Trace) -> dict[str, int]:
 
 
 def _attention(q: list[int], k: list[int], v: list[int], **attrs: Any) -> onnx.ModelProto:
-    return model([node("Attention", ["q", "k", "v"], ["y"], **attrs)], {"q": (F, q), "k": (F, k), "v": (F, v)}, ["y"], opset=23)
+    return model(
+        [node("Attention", ["q", "k", "v"], ["y"], **attrs)], {"q": (F, q), "k": (F, k), "v": (F, v)}, ["y"], opset=23
+    )
 
 
 @pytest.mark.parametrize(
@@ -222,7 +224,9 @@ def test_a_plan_replaces_the_scales_of_the_file(whole: Whole) -> None:
 
 
 def test_a_scale_along_the_wrong_axis_names_the_node(whole: Whole) -> None:
-    with pytest.raises(CompileError, match=r"DequantizeLinear 'dqw': a scale of \[8\] does not fit axis 1 \(the default"):
+    with pytest.raises(
+        CompileError, match=r"DequantizeLinear 'dqw': a scale of \[8\] does not fit axis 1 \(the default"
+    ):
         whole(_qdq({})).trace()
 
 
@@ -312,8 +316,7 @@ def test_weights_that_are_quantised_in_the_graph_are_stored_quantised(whole: Who
 
 
 def test_quantisation_by_range_is_placed_and_its_inverse_folded(whole: Whole) -> None:
-    """64 elements: two reductions, a product and a conversion each; back again on the way into the product of floats.
-    """
+    """64 elements: two reductions, a product and a conversion each; back on the way into the product."""
     nodes = [
         node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
         node("DequantizeLinear", ["q", "s", "z"], ["d"]),
@@ -321,7 +324,10 @@ def test_quantisation_by_range_is_placed_and_its_inverse_folded(whole: Whole) ->
     ]
     trace = whole(model(nodes, {"x": (F, [1, 64])}, ["y"], {"w": floats(64, 16)})).trace()
     first, second = trace.phase("frame").ops()
-    assert (first.type, dict(first.vec)) == ("DynamicQuantizeLinear", {"reduce": (128,), "mul": (64,), "convert": (64,)})
+    assert (first.type, dict(first.vec)) == (
+        "DynamicQuantizeLinear",
+        {"reduce": (128,), "mul": (64,), "convert": (64,)},
+    )
     assert (second.type, dict(second.vec)) == ("MatMul+DequantizeLinear", {"convert": (16 + 64,), "mul": (64,)})
     assert trace.header.report["cpu_fallbacks"] == {}
 

@@ -27,7 +27,7 @@ def one(
     domain: str = "",
     **attrs: Any,
 ) -> onnx.ModelProto:
-    """A model of one node. ``inputs``: dims, or (type, dims), by name; ``order``: all inputs, ``""`` for one left out."""
+    """A model of one node. ``inputs``: dims, or (type, dims), by name; ``order``: all inputs, ``""`` for none."""
     made = [f"y{i}" for i in range(outputs)]
     names = order or [*inputs, *(ints or {}), *(floats or {})]
     declared = []
@@ -154,9 +154,7 @@ CASES: dict[str, onnx.ModelProto] = {
     "scatter elements": one("ScatterElements", {"x": [4, 5], "i": (I64, [2, 5]), "u": [2, 5]}, reduction="add"),
     "scatter by tuples": one("ScatterND", {"x": [4, 5], "i": (I64, [3, 1]), "u": [3, 5]}),
     "cache update": one("TensorScatter", {"x": [1, 2, 9, 4], "u": [1, 2, 3, 4]}, opset=24),
-    "one hot": one(
-        "OneHot", {"x": (I64, [4, 5])}, ints={"d": [7]}, floats={"v": [0.0, 1.0]}, scalars=("d",), axis=1
-    ),
+    "one hot": one("OneHot", {"x": (I64, [4, 5])}, ints={"d": [7]}, floats={"v": [0.0, 1.0]}, scalars=("d",), axis=1),
     "eye": one("EyeLike", {"x": [4, 5]}),
     "columns to image": one("Col2Im", {"x": [1, 12, 20]}, ints={"i": [5, 6], "b": [2, 2]}),
     "resize to sizes": one(
@@ -166,9 +164,7 @@ CASES: dict[str, onnx.ModelProto] = {
         "Resize", {"x": [1, 3, 8, 9]}, floats={"s": [1.0, 1.0, 2.0, 1.5]}, order=["x", "", "s"], mode="cubic"
     ),
     "resize of opset 10": one("Resize", {"x": [1, 3, 8, 9]}, floats={"s": [1.0, 1.0, 2.0, 0.5]}, opset=10),
-    "resize some axes": one(
-        "Resize", {"x": [1, 3, 8, 9]}, floats={"s": [2.0, 1.5]}, order=["x", "", "s"], axes=[2, 3]
-    ),
+    "resize some axes": one("Resize", {"x": [1, 3, 8, 9]}, floats={"s": [2.0, 1.5]}, order=["x", "", "s"], axes=[2, 3]),
     "resize within": one(
         "Resize",
         {"x": [1, 3, 8, 10]},

@@ -313,7 +313,14 @@ def test_an_embedding_norm_reads_rows_of_its_tables(hand: Make) -> None:
 # --- copies and resampling
 
 
-@pytest.mark.parametrize(("mode", "vec"), [("linear", {"mul": 4 * 54, "add": 3 * 54}), ("cubic", {"mul": 16 * 54, "add": 15 * 54}), ("nearest", {"convert": 54})])
+@pytest.mark.parametrize(
+    ("mode", "vec"),
+    [
+        ("linear", {"mul": 4 * 54, "add": 3 * 54}),
+        ("cubic", {"mul": 16 * 54, "add": 15 * 54}),
+        ("nearest", {"convert": 54}),
+    ],
+)
 def test_resizing_takes_the_neighbours_of_changed_dimensions(hand: Make, mode: str, vec: dict[str, int]) -> None:
     """1 x 1 x 6 x 9 results from 3 x 3."""
     sizes = {"s": [1, 1, 6, 9]}
@@ -355,9 +362,7 @@ def test_parts_that_do_not_add_up_are_an_error(hand: Make) -> None:
 # --- signals
 
 
-@pytest.mark.parametrize(
-    ("n", "vec"), [(16, {"mul": 4 * 32, "add": 6 * 32}), (10, {"mul": 4 * 100, "add": 4 * 100})]
-)
+@pytest.mark.parametrize(("n", "vec"), [(16, {"mul": 4 * 32, "add": 6 * 32}), (10, {"mul": 4 * 100, "add": 4 * 100})])
 def test_a_transform_by_butterflies_or_by_sums(hand: Make, n: int, vec: dict[str, int]) -> None:
     """16 = 2^4: 8 x 4 butterflies; 10: each of 10 values from 10."""
     assert work(one(hand, "DFT", {"x": [1, n, 2]}, opset=17, axis=1)) == vec
@@ -418,3 +423,129 @@ def test_an_integer_type_stays_one(hand: Make) -> None:
     made = node("QuantizeLinear", ["x", "s"], ["y"], output_dtype=TensorProto.INT8)
     trace = hand([made], {"x": [2, 3]}, ["y"], weights={"s": [1]}, opset=21).trace()
     assert trace.bind("frame").traffic()["io", True] == 6
+
+
+# --- the rest, one by one
+
+
+def _quantised(hand: Make, kind: str, x: list[int], **attrs: Any) -> Any:
+    made = node(kind, ["x", "s", "z", "s", "z"], ["y"], domain=MS, **attrs)
+    return hand([made], {"x": x}, ["y"], weights={"s": [1]}, ints={"z": [0]})
+
+
+def test_quantised_pools_and_softmax(hand: Make) -> None:
+    """[1, 2, 4, 4] by windows of 2 x 2 at stride 1: 18 results of 4; 2 of 16; a softmax converts both ways."""
+    assert work(_quantised(hand, "QLinearAveragePool", [1, 2, 4, 4], kernel_shape=[2, 2])) == {
+        "reduce": 72,
+        "mul": 18,
+        "convert": 18,
+    }
+    assert work(_quantised(hand, "QLinearGlobalAveragePool", [1, 2, 4, 4])) == {"reduce": 32, "mul": 2, "convert": 2}
+    softmax = work(_quantised(hand, "QLinearSoftmax", [2, 5], opset=13))
+    assert softmax == {"add": 10, "exp": 10, "reduce": 20, "mul": 20, "div": 2, "convert": 20}
+
+
+def test_quantised_products_and_look_ups(hand: Make) -> None:
+    made = node("QLinearMul", ["a", "s", "z", "b", "s", "z", "s", "z"], ["y"], domain=MS)
+    model = hand([made], {"a": [2, 3], "b": [3]}, ["y"], weights={"s": [1]}, ints={"z": [0]})
+    assert work(model) == {"convert": 12, "mul": 12, "add": 12}
+    for kind in ("QLinearSigmoid", "QLinearLeakyRelu"):
+        assert work(_quantised(hand, kind, [2, 3])) == {"convert": 6}
+
+
+def test_products_of_four_bit_floats(hand: Make) -> None:
+    """5 x 32 x 3 MACs; 48 packed bytes and an fp32 maximum for each block, of 32 here."""
+    made = node("MatMulBnb4", ["x", "w", "m"], ["y"], domain=MS, K=32, N=3, block_size=32, quant_type=1)
+    model = hand([made], {"x": [5, 32]}, ["y"], weights={"m": [3]})
+    model.proto.graph.initializer.append(
+        TensorProto(name="w", dims=[48], data_type=TensorProto.UINT8, data_location=TensorProto.EXTERNAL)
+    )
+    assert (model.macs(), model.weight_bytes()) == (5 * 32 * 3, 48 + 12)
+
+
+def test_a_quantised_table_gives_rows(hand: Make) -> None:
+    """2 of 50 rows of 64 nibbles with 2 fp32 scales each; 128 conversions."""
+    made = node("GatherBlockQuantized", ["t", "i", "s"], ["y"], domain=MS, block_size=32, quantize_axis=1)
+    model = hand([made], {"i": [2]}, ["y"], weights={"s": [50, 2]}, integer=["i"])
+    model.proto.graph.initializer.append(
+        TensorProto(name="t", dims=[50, 32], data_type=TensorProto.UINT8, data_location=TensorProto.EXTERNAL)
+    )
+    assert (model.weight_bytes(), work(model)) == (2 * (32 + 8), {"convert": 128})
+
+
+def test_decoding_attention_over_a_shared_buffer(hand: Make) -> None:
+    """A buffer of 100 entries with 39 valid ones and the new one: 2 x 40 x 32 MACs."""
+    names = ["q", "k", "v", "", "", "pk", "pv", "n"]
+    made = node("DecoderMaskedMultiHeadAttention", names, ["y", "nk", "nv"], domain=MS, num_heads=4)
+    row, past = [1, 1, 32], [1, 4, 100, 8]
+    model = hand([made], {"q": row, "k": row, "v": row, "pk": past, "pv": past}, ["y", "nk", "nv"], ints={"n": [39]})
+    assert model.macs() == 2 * 40 * 32
+
+
+def test_packed_attention_without_a_projection(hand: Make) -> None:
+    """20 tokens, sequences of 16 at most, 4 heads of 8."""
+    made = node("PackedMultiHeadAttention", ["q", "k", "v", "", "o", "c"], ["y"], domain=MS, num_heads=4)
+    rows = [20, 32]
+    model = hand([made], {"q": rows, "k": rows, "v": rows, "o": [3, 16], "c": [4]}, ["y"], integer=["o", "c"])
+    assert model.macs() == 2 * 20 * 16 * 32
+
+
+def test_norms_with_a_sum_before(hand: Make) -> None:
+    """8 rows of 4: the norm's 2 sums an element and one a row, the skip's sum, and that of a bias where it has one."""
+    weights = {"g": [4], "b": [4], "c": [4]}
+    plain = one(hand, "SkipLayerNormalization", {"x": [8, 4], "z": [8, 4]}, weights={"g": [4], "b": [4]}, domain=MS)
+    biased = one(hand, "SkipLayerNormalization", {"x": [8, 4], "z": [8, 4]}, weights=weights, domain=MS)
+    assert (work(plain)["add"], work(biased)["add"]) == (3 * 32 + 8, 4 * 32 + 8)
+    simple = one(hand, "SimplifiedLayerNormalization", {"x": [8, 4]}, weights={"g": [4]})
+    assert work(simple) == {"mul": 96, "reduce": 32, "div": 8, "add": 8}
+
+
+def test_groups_of_channels_that_come_last(hand: Make) -> None:
+    """2 x 3 groups; with a SiLU; with a sum before."""
+    weights = {"s": [6], "b": [6]}
+    model = one(hand, "GroupNorm", {"x": [2, 5, 5, 6]}, weights=weights, domain=MS, groups=3, activation=1)
+    assert work(model) == {"add": 600 + 6 + 300, "mul": 900 + 300, "reduce": 600, "div": 6 + 300, "exp": 300}
+    more = {"x": [2, 5, 5, 6], "z": [2, 5, 5, 6]}
+    order = ["x", "s", "b", "z"]
+    model = one(hand, "SkipGroupNorm", more, 2, weights=weights, order=order, domain=MS, groups=3, activation=0)
+    assert work(model)["add"] == 600 + 6 + 300
+
+
+def test_scans_and_smallest_values(hand: Make) -> None:
+    assert work(one(hand, "CumProd", {"x": [2, 6]}, ints={"a": [1]}, opset=26)) == {"reduce": 12}
+    assert work(one(hand, "ReduceMin", {"x": [2, 6]}, ints={"a": [1]})) == {"reduce": 12}
+
+
+def test_half_of_a_gate(hand: Make) -> None:
+    """A bias for 2 x 8 values, a Gelu of half of them, a product."""
+    model = one(hand, "BiasSplitGelu", {"x": [2, 8]}, weights={"b": [8]}, domain=MS)
+    assert work(model) == {"add": 16 + 16, "exp": 8, "mul": 40}
+    assert model.dims("y0") == [2, 4]
+
+
+def test_an_old_scatter_is_one_of_elements(hand: Make) -> None:
+    model = one(hand, "Scatter", {"x": [4, 5], "i": [2, 5], "u": [2, 5]}, integer=["i"], opset=9)
+    assert work(model) == {"convert": 30}
+
+
+def test_biases_by_distance(hand: Make) -> None:
+    """One for each of 4 heads, 5 rows and 7 columns."""
+    made = node("RelativePositionBias", ["t", "n", "m"], ["y"], domain=MS, max_distance=128)
+    model = hand([made], {"t": [32, 4]}, ["y"], ints={"n": [5], "m": [7]})
+    assert (work(model), model.dims("y")) == ({"convert": 140}, [1, 4, 5, 7])
+
+
+@pytest.mark.parametrize("kind", ["HammingWindow", "BlackmanWindow"])
+def test_windows_of_a_known_size_are_prepared(hand: Make, kind: str) -> None:
+    nodes = [node(kind, ["n"], ["w"]), node("Mul", ["x", "w"], ["y"])]
+    model = hand(nodes, {"x": [2, 16]}, ["y"], ints={"n": [16]})
+    assert (work(model), model.weight_bytes()) == ({"mul": 32}, 64)
+
+
+@pytest.mark.parametrize(("kind", "exp"), [("RandomNormal", 12), ("RandomUniformLike", 0)])
+def test_random_tensors(hand: Make, kind: str, exp: int) -> None:
+    """A normal number takes two transcendental steps."""
+    made = node(kind, ["x"] if kind.endswith("Like") else [], ["r"], **({} if "Like" in kind else {"shape": [2, 3]}))
+    trace = hand([made, node("Add", ["x", "r"], ["y"])], {"x": [2, 3]}, ["y"]).trace()
+    first, _ = trace.phase("frame").ops()
+    assert (first.unit, first.vec.get("exp", (0,))) == ("cpu", (exp,))

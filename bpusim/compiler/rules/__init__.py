@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from bpusim.compiler.dims import Expr
 from bpusim.compiler.graph import INTEGER, Stored
 from bpusim.compiler.quant import WeightUse
 from bpusim.compiler.rules import (
@@ -35,19 +36,19 @@ DOMAINS = {"", "com.microsoft"}
 """Operator sets whose ops the rules know."""
 
 FAMILIES: dict[str, tuple[Mapping[str, Rule], str]] = {
-    "Matrix products": (linear.RULES, "GEMM; stored operands stay in the array; look-ups read their rows only"),
-    "`Einsum`": (contract.RULES, "parsed to batch, M, K, N: a stack of GEMMs; else a sum, a product or a copy"),
-    "Convolutions": (conv.RULES, "GEMM over output positions (transposed: input positions); deformable: samples interpolated first"),
+    "Matrix products, look-ups": (linear.RULES, "GEMM; a stored operand stays in the array; look-ups read their rows"),
+    "Contractions": (contract.RULES, "batch, M, K and N by label: GEMMs from left to right; without a K, vector work"),
+    "Convolutions": (conv.RULES, "GEMM over output places (transposed: input places); deformable ones sample first"),
     "Pooling": (pooling.RULES, "`reduce` for each element of a window"),
-    "Attention": (attention.RULES, "two GEMMs a KV head, dense over past and new tokens; softmax on the vector unit; KV by bytes"),
-    "Mixtures of experts": (experts.RULES, "GEMMs of `k` active experts; all are resident, the active ones read"),
-    "Recurrent": (recurrent.RULES, "GEMMs of the gates, filled and drained each step; `R` read once, or once a step if it does not stay on chip"),
+    "Attention": (attention.RULES, "two GEMMs a KV head over past and new tokens; softmax on the vector unit"),
+    "Mixtures of experts": (experts.RULES, "GEMMs of the active experts; all are resident, the active ones are read"),
+    "Recurrent layers": (recurrent.RULES, "GEMMs of the gates, step by step; `R` is read each step if it does not fit"),
     "Normalisations, reductions": (norms.RULES, "vector work by row"),
     "Elementwise, softmax": (elementwise.RULES, "vector work by element"),
-    "Copies, resampling": (moves.RULES, "`convert` for each element that moves; interpolation by neighbours"),
-    "Layout": (layout.RULES, "views are free and listed; what moves data is copied"),
-    "Quantisation": (quantise.RULES, "folds into the ops around it; alone, vector work"),
-    "Signal": (signal.RULES, "radix-2 butterflies for a power of two, else a direct sum"),
+    "Copies, resampling": (moves.RULES, "`convert` for each element; products and sums of its neighbours"),
+    "Layout": (layout.RULES, "views are free and listed; what moves data is a copy"),
+    "Conversions": (quantise.RULES, "fold into the ops around them; alone, vector work"),
+    "Signals": (signal.RULES, "butterflies for a power of two, else a direct sum, on the vector unit"),
     "On the CPU": (on_cpu.RULES, "CPU cycles by class, conversions and traffic; a call of its own"),
 }
 """Modules of rules by what they are called in the documentation, with how they cost."""
@@ -77,8 +78,8 @@ def _with_scales(rule: Rule) -> Rule:
 
 
 def _scaled(
-    ctx: Context, part: tuple[WeightUse, object], scaled: Mapping[str, tuple[str, ...]]
-) -> list[tuple[WeightUse, object]]:
+    ctx: Context, part: tuple[WeightUse, Expr | None], scaled: Mapping[str, tuple[str, ...]]
+) -> list[tuple[WeightUse, Expr | None]]:
     use, rows = part
     scales = {n: ctx.stored[n] for n in scaled.get(use.tensor, ())}
     if rows is not None:  # of some rows, their share

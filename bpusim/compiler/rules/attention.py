@@ -8,7 +8,7 @@ Where keys and values are inputs of the model, they are its cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bpusim.compiler.dims import KV, ONE, Expr, as_expr
 from bpusim.compiler.rules.elementwise import SOFTMAX
@@ -155,10 +155,14 @@ def _multi_head_attention(ctx: Context) -> Cost:
                     else _divide(ctx, value.dims[-1], heads, "value")
                 )
     past = ctx.optional(first)
-    old = as_expr(0) if past is None else _valid(ctx, past.dims[2], new, ctx.optional(7) if masked else None)
+    old = as_expr(0) if past is None else past.dims[2]
+    held = old + new
+    stated = ctx.optional(7) if masked else None  # valid entries of a buffer that is used in place
+    if stated is not None and stated.const is not None:
+        old, held = _valid(ctx, old, new, replace(stated, const=(stated.const[0] + new,))), old
     ctx.out((batch, tokens, heads * v_dim))
     for index, width in ((1, head_dim), (2, v_dim)):
-        ctx.out((batch, heads, old + new, width), index=index)
+        ctx.out((batch, heads, held, width), index=index)
     fed = past is None and key is not None and key.fed and value is not None and value.fed and new != tokens
     count = ctx.number(batch, "the batch")
     if past is not None:
@@ -330,7 +334,10 @@ def _linear_attention(ctx: Context) -> Cost:
         gemms.append(Gemm(tokens, as_expr(k), as_expr(v), kv_heads * count))
     vec = [VecWork({"convert": 1}, tokens, as_expr(heads * v * count))]
     if "gated" in rule:
-        vec += [VecWork({"mul": 1}, tokens, as_expr(kv_heads * k * v * count)), VecWork({"exp": 1}, tokens, as_expr(kv_heads * count))]
+        vec += [
+            VecWork({"mul": 1}, tokens, as_expr(kv_heads * k * v * count)),
+            VecWork({"exp": 1}, tokens, as_expr(kv_heads * count)),
+        ]
     if "delta" in rule:
         vec.append(VecWork({"add": 1, "mul": 1}, tokens, as_expr(kv_heads * v * count)))
     return Cost(gemms=gemms, vec=vec)

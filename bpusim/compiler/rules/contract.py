@@ -45,7 +45,9 @@ def _sizes(ctx: Context, terms: list[str], values: list[Value]) -> dict[str, Exp
     return sizes
 
 
-def _pair(ctx: Context, a: tuple[str, Value], b: tuple[str, Value], keep: set[str], sizes: dict[str, Expr]) -> tuple[str, Cost]:
+def _pair(
+    ctx: Context, a: tuple[str, Value], b: tuple[str, Value], keep: set[str], sizes: dict[str, Expr]
+) -> tuple[str, Cost]:
     """(labels of the result, cost) of two operands: labels of one side that nobody needs are summed first."""
     cost = Cost()
     sides: list[tuple[str, Value]] = []

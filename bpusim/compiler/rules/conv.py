@@ -138,9 +138,7 @@ def _conv_transpose(ctx: Context) -> Cost:
         places = [s * t for s, t in zip(sizes, strides, strict=True)]
     else:
         cut = [0] * n if auto == "VALID" else [pads[i] + pads[i + n] for i in range(n)]
-        places = [
-            strides[i] * (sizes[i] - 1) + more[i] + (kernel[i] - 1) * dilations[i] + 1 - cut[i] for i in range(n)
-        ]
+        places = [strides[i] * (sizes[i] - 1) + more[i] + (kernel[i] - 1) * dilations[i] + 1 - cut[i] for i in range(n)]
     if any(p < 0 for p in places):
         ctx.fail(f"the padding leaves {places} places", do="bind a larger input")
     out = ctx.out((value.dims[0], per_group * groups, *places))
@@ -148,9 +146,7 @@ def _conv_transpose(ctx: Context) -> Cost:
     rows, made = value.dims[0] * prod(sizes), per_group * prod(kernel)
     stored = weight.weight is not None
     cost = Cost(
-        gemms=[
-            Gemm(rows, as_expr(channels // groups), as_expr(made), groups, stored, value.narrow and weight.narrow)
-        ],
+        gemms=[Gemm(rows, as_expr(channels // groups), as_expr(made), groups, stored, value.narrow and weight.narrow)],
         vec=[VecWork({"convert": 1}, out.elements)],
         fused=True,
     )

@@ -81,7 +81,7 @@ def _matmul(ctx: Context) -> Cost:
 
 def _fused_matmul(ctx: Context) -> Cost:
     """``com.microsoft::FusedMatMul``: either side transposed as it is read; a scale folds into the conversion."""
-    sides = []
+    sides: list[Value] = []
     for i, side in enumerate("AB"):
         v = ctx.value(i)
         dims = v.dims
@@ -90,7 +90,7 @@ def _fused_matmul(ctx: Context) -> Cost:
         if ctx.attr(f"trans{side}", 0) and len(dims) > 1:
             dims = (*dims[:-2], dims[-1], dims[-2])
         sides.append(replace(v, dims=dims))
-    return _multiply(ctx, *sides, ctx.value(0).dtype)
+    return _multiply(ctx, sides[0], sides[1], ctx.value(0).dtype)
 
 
 def _matmul_integer(ctx: Context) -> Cost:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import floor, prod
 
-import onnx
-
 from bpusim.compiler.dims import Expr, as_expr, product
 from bpusim.compiler.values import Context, Cost, VecWork
 
@@ -228,7 +226,9 @@ def _qlinear_concat(ctx: Context) -> Cost:
     axis = ctx.axis(rank=len(values[0].dims))
     dims = list(values[0].dims)
     for v in values[1:]:
-        if len(v.dims) != len(dims) or any(a != b for i, (a, b) in enumerate(zip(v.dims, dims, strict=True)) if i != axis):
+        if len(v.dims) != len(dims) or any(
+            a != b for i, (a, b) in enumerate(zip(v.dims, dims, strict=True)) if i != axis
+        ):
             ctx.fail(f"shapes do not concatenate along {axis}: {[list(x.dims) for x in values]}")
         dims[axis] = dims[axis] + v.dims[axis]
     out = ctx.out(tuple(dims), dtype=values[0].dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from bpusim.compiler.dims import product
+from bpusim.compiler.dims import Expr, product
 from bpusim.compiler.values import Context, Cost, VecWork
 
 __all__ = ["RULES"]
@@ -31,7 +31,9 @@ def _top_k(ctx: Context) -> Cost:
 def _draw(ctx: Context) -> Cost:
     """A generator's step (two products, a sum) for each number; a normal one takes a logarithm, a root and a cosine."""
     kind = ctx.node.type
-    dims = ctx.value(0).dims if kind.endswith("Like") or kind == "Bernoulli" else tuple(ctx.attr("shape"))
+    dims: tuple[Expr | int, ...] = tuple(ctx.attr("shape", ()))
+    if kind.endswith("Like") or kind == "Bernoulli":
+        dims = ctx.value(0).dims
     default = ctx.value(0).dtype if ctx.inputs else onnx.TensorProto.FLOAT
     out = ctx.out(dims, dtype=ctx.attr("dtype", default))
     assert out is not None

@@ -18,7 +18,8 @@ _GATES: dict[str, tuple[int, dict[str, int]]] = {
 }
 """Gates, and vector operations for each element of the state and step. A sigmoid is ``exp, add, div`` and a tangent
 ``exp, 2 add, div``. LSTM: three sigmoids, two tangents, four sums with the input's part, one of the cell, three
-products. GRU: two sigmoids, a tangent, three sums, ``h = (1 - z) n + z h``, the reset's product. RNN: a tangent, a sum."""
+products. GRU: two sigmoids, a tangent, three sums, ``h = (1 - z) n + z h``, the reset's product. RNN: a tangent,
+a sum."""
 
 
 def _recurrent(ctx: Context) -> Cost:
@@ -31,7 +32,7 @@ def _recurrent(ctx: Context) -> Cost:
     gates, per = _GATES[ctx.node.type]
     directions, rows, k = (ctx.number(d, "a size of the weights") for d in w.dims)
     hidden = ctx.attr("hidden_size", rows // gates)
-    if k != width or rows != gates * hidden or r.dims != (directions, rows, hidden):
+    if k != width or rows != gates * hidden or list(r.dims) != [directions, rows, hidden]:
         ctx.fail(
             f"the weights {list(w.dims)} and {list(r.dims)} do not fit {gates} gates of {hidden} and inputs of {width}"
         )
@@ -50,7 +51,10 @@ def _recurrent(ctx: Context) -> Cost:
             Gemm(every, width, as_expr(rows), directions, w.weight is not None),
             Gemm(batch, as_expr(hidden), as_expr(rows), directions * steps, False, turns=directions * steps),
         ],
-        vec=[VecWork({"convert": 2}, every, as_expr(directions * rows)), VecWork(per, every * directions, as_expr(hidden))],
+        vec=[
+            VecWork({"convert": 2}, every, as_expr(directions * rows)),
+            VecWork(per, every * directions, as_expr(hidden)),
+        ],
     )
     if ctx.optional(7) is not None:  # an LSTM's peepholes: the cell looks at three gates
         cost.vec.append(VecWork({"mul": 3, "add": 3}, every * directions, as_expr(hidden)))
