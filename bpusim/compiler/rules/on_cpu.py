@@ -21,7 +21,7 @@ def _top_k(ctx: Context) -> Cost:
     k = ctx.ints(1, "k")
     if not k:
         ctx.fail("the number of results is missing")
-    dims = (*value.dims[:axis], k[0], *value.dims[axis + 1 :])
+    dims: tuple[Expr | int, ...] = (*value.dims[:axis], k[0], *value.dims[axis + 1 :])
     ctx.out(dims)
     ctx.out(dims, index=1, dtype=onnx.TensorProto.INT64)
     levels = max((k[0] - 1).bit_length(), 1)
