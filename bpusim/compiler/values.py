@@ -94,6 +94,8 @@ class Cost:
     cache_inputs: tuple[int, ...] = ()
     cache_outputs: tuple[int, ...] = ()
     """Inputs and outputs that are the KV cache, charged through ``kv_read`` and ``kv_write``."""
+    on_cpu: bool = False
+    """Whether only the CPU can do it: the size of its results depends on the data."""
 
 
 class Context:
