@@ -12,10 +12,11 @@ import onnx
 from bpusim.compiler.control import CONTROL, expand
 from bpusim.compiler.data_sizes import DATA_SIZED, data_sized
 from bpusim.compiler.dims import as_expr
+from bpusim.compiler.fold_arrays import ARRAYS, fold_arrays
 from bpusim.compiler.fold_ints import fold, foldable
 from bpusim.compiler.graph import ELEMENT_BITS, INTEGER, Graph, Node, Stored
 from bpusim.compiler.opsets import adapted
-from bpusim.compiler.rules import DOMAINS, RULES
+from bpusim.compiler.rules import DOMAINS, REFUSED, RULES
 from bpusim.compiler.symbols import Bindings
 from bpusim.compiler.values import Context, Cost, Value, VecWork
 from bpusim.compiler.walk import Walk
@@ -26,39 +27,6 @@ __all__ = ["Analysis", "Draft", "analyse"]
 MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, AssertionError, AttributeError)
 _WIDE = 4096
 """A stored matrix of more elements is no table of constants: the op multiplies by it."""
-_DENSE = {
-    "MatMulInteger",
-    "QLinearMatMul",
-    "ConvInteger",
-    "QLinearConv",
-    "ConvTranspose",
-    "DeformConv",
-    "Einsum",
-    "Attention",
-    "MultiHeadAttention",
-    "QAttention",
-    "PackedAttention",
-    "PackedMultiHeadAttention",
-    "DecoderMaskedMultiHeadAttention",
-    "SparseAttention",
-    "FusedConv",
-    "FusedMatMul",
-    "FusedGemm",
-    "QGemm",
-    "MatMulFpQ4",
-    "MatMulBnb4",
-    "LSTM",
-    "GRU",
-    "RNN",
-    "MoE",
-    "QMoE",
-    "DFT",
-    "STFT",
-    "If",
-    "Loop",
-    "Scan",
-}
-"""Ops that do far more than touch each element once."""
 _NAMING = {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}
 """Ops that touch no element, be it a string."""
 _BOOKKEEPING_INPUTS = ("attention_mask", "position_ids")
@@ -154,9 +122,13 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
     context = Context(node, found, out.stored, opset, walk.graph.file)
     try:
         context.inputs = inputs = adapted(context)
-        folded = fold(node, inputs, out.stored)
+        if node.type in ARRAYS and not node.domain:
+            folded = fold_arrays(node, inputs)
+        else:
+            one = fold(node, inputs, out.stored)
+            folded = None if one is None else [one]
         if folded is not None:
-            out.values[node.outputs[0]] = folded
+            out.values.update(zip(node.outputs, folded, strict=False))
             out.bookkeeping.append(node)
             return
         if any(v is not None and v.dtype == onnx.TensorProto.STRING for v in inputs) and node.type not in _NAMING:
@@ -200,9 +172,8 @@ def _record(context: Context, cost: Cost | None, walk: Walk, out: Analysis, on_c
     elif cost is None:
         out.views.append(node)
     else:
-        forced = node.type in on_cpu
-        why = "forced by --fallback-op" if forced else "its results' size depends on the data" * cost.on_cpu
-        out.drafts.append(_draft(node, inputs, context.outputs, cost, forced or cost.on_cpu, why))
+        why = "forced by --fallback-op" if node.type in on_cpu else cost.cpu
+        out.drafts.append(_draft(node, inputs, context.outputs, cost, bool(why), why))
         if cost.cache_inputs:
             out.kv_dtype = context.value(cost.cache_inputs[0]).dtype
 
@@ -224,7 +195,7 @@ def _compare(name: str, value: Value, walk: Walk, out: Analysis) -> None:
 def _input(name: str, dtype: int, dims: tuple[int | str | None, ...], bindings: Bindings) -> Value:
     shape: tuple[int | str | None, ...] = bindings.shapes.get(name, dims)
     bound = tuple(bindings.size(d, f"{name}[{i}]") for i, d in enumerate(shape))
-    value = Value(bound, dtype, book=name in _BOOKKEEPING_INPUTS and dtype in INTEGER, storage=name)
+    value = Value(bound, dtype, book=name in _BOOKKEEPING_INPUTS and dtype in INTEGER, storage=name, fed=True)
     if name in bindings.values:
         value.const = (as_expr(bindings.values[name]),)
     return value
@@ -254,7 +225,7 @@ def _without_rule(node: Node, inputs: list[Value | None], walk: Walk, out: Analy
         made[o] = Value(tuple(bound), dtype, storage=o)
     stored = [v for v in inputs if v is not None and v.weight is not None]
     wide = any(len(v.dims) > 1 and prod(out.stored[v.weight].dims) > _WIDE for v in stored if v.weight)
-    if node.type in _DENSE or wide or node.bodies:
+    if node.type in REFUSED or wide or node.bodies:
         return _refuse_type(node, walk, known, "")
     if strict:
         walk.ruleless.setdefault(f"{node.kind}\n\ndrop --strict to run it on the CPU", []).append(node)
@@ -274,7 +245,7 @@ def _without_inputs(node: Node, walk: Walk) -> None:
     known = bool(node.domain) or onnx.defs.has(node.type)
     unstated = [o for o in node.outputs if o and o not in walk.graph.annotated]
     told = any(key.startswith(f"{node.kind}\n") for key in walk.ruleless)
-    if unstated or not known or told or node.type in _DENSE:
+    if unstated or not known or told or node.type in REFUSED:
         _refuse_type(node, walk, known, f", and the file does not state the shape of '{(unstated or [''])[0]}'")
 
 
@@ -299,8 +270,8 @@ def _refuse_type(node: Node, walk: Walk, known: bool, shape: str) -> bool:
             ": the standard operators do not have it",
             "replace it by ops that have one, or cut it off with --until",
         )
-    elif node.type in _DENSE or not shape:
-        why = ", whose work does not follow from the sizes of its results"
+    elif node.type in REFUSED or not shape:
+        why = f", {REFUSED.get(node.type, 'whose work does not follow from the sizes of its results')}"
         do = "replace it by ops that have one (a MatMul, a Conv), or cut it off with --until"
     told = next((key for key in walk.ruleless if key.startswith(f"{node.kind}\n")), f"{node.kind}\n{why}\n{do}")
     walk.ruleless.setdefault(told, []).append(node)

@@ -29,7 +29,7 @@ def data_sized(walk: Walk) -> Callable[[Context], Cost]:
             after = walk.after(node)
             why += f", and so of {', '.join(after)}" if after else ""
             raise CompileError(f"{node}: {why}", place=walk.place, do=f"add --assume {node.label}=NUMBER")
-        return Cost(vec=[VecWork({"add": 1}, _results(ctx, count))], on_cpu=True)
+        return Cost(vec=[VecWork({"add": 1}, _results(ctx, count))], cpu="only the data decide the size of its results")
 
     return rule
 

@@ -63,19 +63,6 @@ def fold(node: Node, inputs: list[Value | None], stored: dict[str, Stored]) -> V
         total = product(a)
         kept = node.attrs.get("keepdims", 1)
         return Value((ONE,) * (len(given[0].dims) * kept), given[0].dtype, (total,), book=True, storage=name)
-    if node.type == "Concat" and all(len(v.dims) <= 1 for v in given):
-        return _known(name, tuple(c for v in given for c in v.const or ()))
-    if node.type == "Gather" and len(given[0].dims) == 1 and all(i.is_const for i in given[1].const or ()):
-        at = [int(i) for i in given[1].const or ()]
-        if any(not -len(a) <= i < len(a) for i in at):
-            raise ValueError(f"index {at} of {len(a)} values")
-        picked = tuple(a[i] for i in at)
-        return Value(given[1].dims, given[0].dtype, picked, book=True, storage=name)
-    if node.type == "Slice" and len(given[0].dims) == 1 and len(given) >= 3:
-        bounds = [v.const[0] for v in given[1:] if v.const]
-        if all(b.is_const for b in bounds):
-            step = int(bounds[3]) if len(bounds) > 3 else 1
-            return _known(name, a[int(bounds[0]) : int(bounds[1]) : step])
     return None
 
 

@@ -29,6 +29,8 @@ class Bindings:
     values: dict[str, int] = field(default_factory=dict)
     plain: frozenset[str] = frozenset()
     """Names that are no expressions."""
+    preset: bool = False
+    """Whether the phases of a language model set some."""
     overridden: dict[str, str] = field(default_factory=dict)
     """Inputs whose fixed sizes the user bound to others, and how."""
 
@@ -214,7 +216,7 @@ def bind(
     ]
     for name, shape in out.shapes.items():
         problems += [Problem(p, place) for p in _bind_shape(graph, name, shape, out, told)]
-    out.sizes = {**preset, **out.sizes}
+    out.sizes, out.preset = {**preset, **out.sizes}, bool(preset)
     if not problems:
         problems += [Problem(p, place) for p in _contradictions(symbols, out, told)]
     if problems:

@@ -176,7 +176,7 @@ class Walk:
             rest, _, do = rest.partition("\n")
             times = f"{len(nodes)} x {kind}, first '{nodes[0].label}'" if len(nodes) > 1 else str(nodes[0])
             self.problems.append(Problem(f"{times}: no cost rule for {kind}{rest}", self.place, do))
-        if self.unbound:
+        if self.unbound or (self.problems and not self.bindings.preset):  # one round of binding, not two
             self.problems = self.unbound_sizes() + self.problems
         if not self.problems:
             for name in self.assume.keys() - self._used:

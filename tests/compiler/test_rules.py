@@ -555,12 +555,10 @@ def _no_rule(kind: str, op: str) -> str:
 
 
 DENSE: dict[str, tuple[list[int], dict[str, Any]]] = {
-    "MatMulInteger": ([5, 8], {"more": {"z": [8, 3]}}),
-    "Einsum": ([5, 8], {"more": {"z": [8, 3]}, "equation": "ij,jk->ik"}),
-    "ConvTranspose": ([1, 2, 5, 5], {"weights": {"w": [2, 3, 3, 3]}}),
-    "DFT": ([1, 8, 1], {}),
-    "LSTM": ([4, 1, 8], {"weights": {"w": [1, 12, 8], "r": [1, 12, 3]}, "hidden_size": 3}),
-    "com.microsoft::QMoE": ([4, 8], {}),
+    "com.microsoft::SparseAttention": ([4, 8], {}),
+    "com.microsoft::LongformerAttention": ([4, 8], {}),
+    "com.microsoft::DynamicQuantizeLSTM": ([4, 1, 8], {"weights": {"w": [1, 8, 12], "r": [1, 3, 12]}}),
+    "com.microsoft::BeamSearch": ([4, 8], {}),
 }
 
 
