@@ -179,14 +179,17 @@ def _record(context: Context, cost: Cost | None, walk: Walk, out: Analysis, on_c
 
 
 def _compare(name: str, value: Value, walk: Walk, out: Analysis) -> None:
-    """Note a shape that the file states otherwise; ours is used."""
+    """Note a shape that the file states otherwise; ours is used. One that the user bound otherwise is wrong."""
     _, dims = walk.graph.annotated.get(name, (0, ()))
-    stated = [d if isinstance(d, int) else None for d in dims]
     if not dims or walk.bindings.overridden:  # stated for other sizes of the inputs
         return
     ours = list(value.dims)
-    same = len(stated) == len(ours) and all(
-        d is None or not e.is_const or d == int(e) for d, e in zip(stated, ours, strict=True)
+    for d, e in zip(dims, ours, strict=False):
+        if isinstance(d, str) and d in walk.bindings.told and e.is_const and walk.bindings.sizes[d] != e:
+            what = f"the size '{d}' is {walk.bindings.sizes[d]} by {walk.bindings.told[d]}, but '{name}' is {ours}"
+            walk.problems.append(Problem(what, walk.place))
+    same = len(dims) == len(ours) and all(
+        not isinstance(d, int) or not e.is_const or d == int(e) for d, e in zip(dims, ours, strict=True)
     )
     if not same:
         out.notes.append(f"the file states '{name}' as {list(dims)}; worked out and used is {ours}")

@@ -28,7 +28,7 @@ def fold_arrays(node: Node, inputs: list[Value | None]) -> list[Value] | None:
     if any(v.dtype not in _SHAPES for v in data):
         return None
     arrays = [None if v is None else _array(v) for v in inputs]
-    results = ARRAYS[node.type](node, arrays)
+    results = [np.asarray(r, dtype=object) for r in ARRAYS[node.type](node, arrays)]  # one alone comes bare
     if sum(r.size for r in results) > _LIMIT:
         return None
     return [

@@ -86,7 +86,9 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An operator call; ``opset`` is the version of the standard operators it was written for (0: the model's)."""
+    """An operator call. ``opset``: version of the standard operators it was written for (0: the model's); ``origin``:
+    what it was called before a loop was unrolled.
+    """
 
     type: str
     domain: str
@@ -95,6 +97,7 @@ class Node:
     outputs: tuple[str, ...]
     attrs: dict[str, Any]
     opset: int = 0
+    origin: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind} '{self.label}'"
@@ -123,7 +126,8 @@ class Node:
         """With tensors renamed, in its bodies too; ``suffix`` is added to the node's name."""
         attrs = {k: v.renamed(names, suffix) if isinstance(v, Body) else v for k, v in self.attrs.items()}
         inputs, outputs = (tuple(names.get(n, n) for n in side) for side in (self.inputs, self.outputs))
-        return replace(self, name=self.label + suffix, inputs=inputs, outputs=outputs, attrs=attrs)
+        origin = self.origin or self.label
+        return replace(self, name=self.label + suffix, inputs=inputs, outputs=outputs, attrs=attrs, origin=origin)
 
 
 @dataclass(frozen=True, slots=True)

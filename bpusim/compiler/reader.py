@@ -11,6 +11,7 @@ import onnx
 from bpusim.compiler.graph import Body, Graph, Node, Stored, live_nodes, ordered
 from bpusim.compiler.opsets import check_versions
 from bpusim.compiler.tensors import constant, sparse, stored
+from bpusim.compiler.twins import twins
 from bpusim.errors import CompileError, Place, Problem
 
 __all__ = ["all_tensors", "load_graph", "with_bodies"]
@@ -103,7 +104,7 @@ class _Reader:
             self.notes,
         )
         live = ordered(graph)
-        live.notes += _dead(graph, live)
+        live.notes += _dead(graph, live) + twins(all_tensors(model))
         return live
 
     def _store(self, g: onnx.GraphProto, names: dict[str, str]) -> None:

@@ -29,6 +29,8 @@ class Bindings:
     values: dict[str, int] = field(default_factory=dict)
     plain: frozenset[str] = frozenset()
     """Names that are no expressions."""
+    told: dict[str, str] = field(default_factory=dict)
+    """How the user bound a size, by symbol."""
     preset: bool = False
     """Whether the phases of a language model set some."""
     overridden: dict[str, str] = field(default_factory=dict)
@@ -185,7 +187,8 @@ def bind(
     plain = frozenset(s for s in symbols if re.fullmatch(r"[A-Za-z_$][\w.$:]*", s))
     out = Bindings({}, {}, {}, plain)
     names = dict.fromkeys(symbols) | dict.fromkeys(n for s in symbols for n in leaves(s, plain))
-    told: dict[str, str] = {}
+    names |= dict.fromkeys(d for _, dims in graph.annotated.values() for d in dims if isinstance(d, str))
+    told = out.told
     for name, number in given.items():
         dtype, dims = graph.inputs.get(name, (0, ()))
         what = ""

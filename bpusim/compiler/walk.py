@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bpusim.compiler.graph import INTEGER, Graph, Node, Stored
+from bpusim.compiler.reader import with_bodies
 from bpusim.compiler.symbols import Bindings, leaves
 from bpusim.compiler.values import Value
 from bpusim.errors import CompileError, Place, Problem, did_you_mean
@@ -39,7 +40,6 @@ class Walk:
     taken: dict[str, str] = field(default_factory=dict)
     """What was taken of a node whose outcome the data or a bound value decide, by node."""
     makers: dict[str, Node] = field(default_factory=dict)
-    _seen: set[str] = field(default_factory=set)
     _used: set[str] = field(default_factory=set)
     _count: int = 0
 
@@ -52,7 +52,6 @@ class Walk:
                 if self._count > _MOST:
                     what = f"more than {_MOST} nodes once loops are unrolled, at {item}"
                     raise CompileError(what, place=self.place, do="bind a smaller trip count")
-                self._seen.update(filter(None, (item.name, *item.outputs)))
                 self.makers.update((o, item) for o in item.outputs if o)
                 return item
             item()
@@ -92,7 +91,7 @@ class Walk:
 
     def assumed(self, node: Node) -> str | None:
         """What ``--assume`` says of a node, by its name or one of its results."""
-        for name in filter(None, (node.name, *node.outputs)):
+        for name in filter(None, (node.name, node.origin, *node.outputs)):
             if name in self.assume:
                 self._used.add(name)
                 return self.assume[name]
@@ -178,15 +177,20 @@ class Walk:
             self.problems.append(Problem(f"{times}: no cost rule for {kind}{rest}", self.place, do))
         if self.unbound or (self.problems and not self.bindings.preset):  # one round of binding, not two
             self.problems = self.unbound_sizes() + self.problems
-        if not self.problems:
-            for name in self.assume.keys() - self._used:
-                seen = name in self._seen
-                what = f"--assume {name}: " + (
-                    "nothing is unknown of this node" if seen else "no such node was reached"
-                )
-                do = "leave it out" if seen else did_you_mean(name, sorted(self._seen))
-                self.problems.append(Problem(what, self.place, do if len(do) < 300 else ""))
+        self._check_assumptions()
         if self.problems:
             for text in self.bindings.overridden.values():
                 self.problems.append(Problem(f"{text}; the above may come from that", self.place))
             raise CompileError(self.problems)
+
+    def _check_assumptions(self) -> None:
+        """An assumption that does nothing is refused; while other things are wrong, only one that names no node."""
+        names = {x for n in with_bodies(self.graph.nodes) for x in (n.name, *n.outputs) if x}
+        for name in self.assume.keys() - self._used:
+            if name not in names:
+                do = did_you_mean(name, sorted(names))
+                what = f"--assume {name}: the model has no such node"
+                self.problems.append(Problem(what, self.place, do if do.startswith("did") else ""))
+            elif not self.problems:
+                what = f"--assume {name}: nothing is unknown of this node, or it is not reached"
+                self.problems.append(Problem(what, self.place, "leave it out"))

@@ -699,7 +699,7 @@ def test_an_unknown_plan_is_an_error(hand: Make) -> None:
 def test_an_element_type_no_one_knows_the_size_of_is_an_error(hand: Make) -> None:
     model = hand([node("MatMul", ["x", "w"], ["y"])], {"x": [5, 8]}, ["y"], weights={"w": [8, 3]}, dtype=8)
     with pytest.raises(CompileError, match="tensor 'w' has element type STRING"):
-        model.graph()
+        model.trace()
 
 
 @pytest.mark.parametrize(
