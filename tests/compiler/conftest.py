@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 from bpusim.compiler import Graph, Options, compile_graph, load_graph
 from bpusim.compiler.analyse import Analysis, analyse
+from bpusim.compiler.symbols import Bindings
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.presets import machine_preset
 from bpusim.trace import Trace
@@ -64,7 +65,7 @@ class Hand:
         return load_graph(self.proto, "hand.onnx", "")
 
     def analysis(self) -> Analysis:
-        return analyse(self.graph(), {}, {}, frozenset(), False)
+        return analyse(self.graph(), Bindings(), {}, frozenset(), False)
 
     def trace(self, **options: Any) -> Trace:
         return compile_graph(self.graph(), self.core, Options(**options))
