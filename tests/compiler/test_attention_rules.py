@@ -55,9 +55,9 @@ def _kv(trace: Trace, phase: str, kv: int, tokens: int = 1) -> tuple[int, int]:
 # --- the cache: capacity, valid length, window
 
 
-@pytest.mark.parametrize(("kv", "seen"), [(0, 0), (10, 10), (63, 63), (64, 63), (1000, 63)])
+@pytest.mark.parametrize(("kv", "seen"), [(0, 0), (10, 10), (64, 64), (65, 64), (1000, 64)])
 def test_a_window_bounds_what_is_read_not_what_is_kept(hand: Make, kv: int, seen: int) -> None:
-    """A window of 64 entries is the token and 63 before it. Each entry is 2 x 2 x 16 values of 4 B; one is written; a
+    """A window of 64 entries is those before the token itself. Each entry is 2 x 2 x 16 values of 4 B; one is written; a
     token takes 2 x 8 x 16 MACs an entry."""
     trace = grouped(hand, local_window_size=64).trace(context=4096)
     assert _kv(trace, "decode", kv) == (SLOT * 4 * seen, SLOT * 4)
@@ -66,24 +66,24 @@ def test_a_window_bounds_what_is_read_not_what_is_kept(hand: Make, kv: int, seen
 
 
 def test_a_window_in_prefill_counts_real_tokens(hand: Make) -> None:
-    """5 tokens after 100 entries, window 64: each at the 63 old entries and, dense, the 5 new ones."""
+    """5 tokens after 100 entries, window 64: each at the 64 old entries and, dense, the 5 new ones."""
     trace = grouped(hand, local_window_size=64).trace(context=4096, chunk=8)
-    assert trace.bind("prefill", kv=100, tokens=5).macs == 2 * QUERY * 5 * (63 + 5)
+    assert trace.bind("prefill", kv=100, tokens=5).macs == 2 * QUERY * 5 * (64 + 5)
     assert trace.bind("prefill", kv=3, tokens=5).macs == 2 * QUERY * 5 * (3 + 5)
-    assert _kv(trace, "prefill", 100, 5) == (SLOT * 4 * 63, SLOT * 4 * 8)
+    assert _kv(trace, "prefill", 100, 5) == (SLOT * 4 * 64, SLOT * 4 * 8)
 
 
 def test_a_windows_terms_are_in_the_trace(hand: Make) -> None:
     basis = grouped(hand, local_window_size=64).trace(context=4096).phase("decode").basis
-    assert "batch*min(kv,63)" in basis
+    assert "batch*min(kv,64)" in basis
     assert not any(term.removeprefix("batch*") in ("kv", "tokens*kv") for term in basis)
 
 
 def test_every_sequence_has_its_own_window(hand: Make) -> None:
-    """10 entries and 63 of 1000."""
+    """10 entries and 64 of 1000."""
     trace = grouped(hand, local_window_size=64).trace(context=4096)
     together = trace.bind("decode", kv=(10, 1000)).traffic()["kv", False]
-    assert together == SLOT * 4 * (10 + 63)
+    assert together == SLOT * 4 * (10 + 64)
 
 
 def test_a_window_as_long_as_the_cache_changes_nothing(hand: Make) -> None:
@@ -93,10 +93,10 @@ def test_a_window_as_long_as_the_cache_changes_nothing(hand: Make) -> None:
     assert sum(c.cycles for c in wide.calls) == sum(c.cycles for c in none.calls)
 
 
-def test_a_window_of_one_entry_reads_no_cache(hand: Make) -> None:
+def test_a_window_of_one_entry_reads_one(hand: Make) -> None:
     trace = grouped(hand, local_window_size=1).trace(context=4096)
-    assert trace.bind("decode", kv=100).macs == 2 * QUERY
-    assert _kv(trace, "decode", 100) == (0, SLOT * 4)
+    assert trace.bind("decode", kv=100).macs == 2 * QUERY * 2
+    assert _kv(trace, "decode", 100) == (SLOT * 4, SLOT * 4)
 
 
 @pytest.mark.parametrize("window", [0, -5])
@@ -116,8 +116,8 @@ def test_capacity_is_not_valid_length(hand: Make) -> None:
 def test_a_window_within_valid_length_within_capacity(hand: Make) -> None:
     """Three numbers: 4096, 512, 64."""
     model = grouped(hand, past=4096, total=[512], local_window_size=64)
-    assert model.macs() == 2 * QUERY * 64
-    assert _kv(model.trace(), "frame", 0) == (SLOT * 4 * 63, SLOT * 4)
+    assert model.macs() == 2 * QUERY * 65
+    assert _kv(model.trace(), "frame", 0) == (SLOT * 4 * 64, SLOT * 4)
 
 
 def test_more_valid_entries_than_capacity_is_an_error(hand: Make) -> None:

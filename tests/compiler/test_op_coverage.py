@@ -55,9 +55,11 @@ def test_an_op_of_another_set_is_refused_or_priced_on_the_cpu(hand: Make, domain
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_a_refused_op_says_why(hand: Make, name: str) -> None:
-    model = hand([helper.make_node(name, ["x"], ["y"])], {"x": [2, 3]}, ["y"])
+    domain = next((s.domain for s in SCHEMAS if s.name == name), "com.microsoft")
+    model = hand([helper.make_node(name, ["x"], ["y"], domain=domain)], {"x": [2, 3]}, ["y"])
     model.proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", F, [2, 3]))
-    with pytest.raises(CompileError, match=f"no cost rule for {name}, {re.escape(REFUSED[name])}"):
+    full = f"{domain}::{name}" if domain else name
+    with pytest.raises(CompileError, match=f"no cost rule for {full}, {re.escape(REFUSED[name])}"):
         model.trace()
 
 

@@ -1,8 +1,8 @@
 """Attention of every kind: dense scores over the past and the new tokens, and the KV cache.
 
 A cache has three lengths. Its capacity is the past's dimension; its valid entries are as many, unless the model is told
-the total length (a stored or bound number); with a sliding window of ``w`` a token looks at ``w`` entries with itself,
-so that ``min(kv, w - 1)`` old ones are read. Keys and values are read once per KV head, whose query heads share them.
+the total length (a stored or bound number); with a sliding window a token looks at the ``w`` entries before its own, so that
+``min(kv, w)`` old ones are read. Keys and values are read once per KV head, whose query heads share them.
 Where keys and values are inputs of the model, they are its cache.
 """
 
@@ -71,17 +71,17 @@ def _valid(ctx: Context, past: Expr, new: Expr, total: Value | None) -> Expr:
     return valid
 
 
-def _seen(ctx: Context, past: Expr, window: int) -> Expr:
-    """Old entries within a sliding window of ``window`` entries, the token's own among them; -1: all."""
-    if window == -1:
+def _seen(ctx: Context, past: Expr, left: int) -> Expr:
+    """Old entries within a window of ``left`` entries before the token's own; -1: all."""
+    if left == -1:
         return past
-    if window < 1:
-        ctx.fail(f"a window of {window} entries")
+    if left < 0:
+        ctx.fail(f"a window of {left} entries")
     if past.is_const:
-        return as_expr(min(int(past), window - 1))
+        return as_expr(min(int(past), left))
     if past != KV:
         ctx.fail(f"a window over a past of {past} entries", do="bind the length of the past")
-    return Expr({f"min(kv,{window - 1})": 1}) if window > 1 else as_expr(0)
+    return Expr({f"min(kv,{left})": 1}) if left else as_expr(0)
 
 
 def _divide(ctx: Context, width: Expr, heads: int, what: str) -> int:
@@ -121,8 +121,11 @@ def _group_query_attention(ctx: Context) -> Cost:
     held = past.dims[2] + tokens if valid == past.dims[2] else past.dims[2]  # of a known total: a buffer used in place
     for index in (1, 2):
         ctx.out((batch, kv_heads, held, head_dim), index=index, dtype=past.dtype)
-    window = _seen(ctx, valid, ctx.attr("local_window_size", -1))
-    cost = _cost(_Shape(heads, kv_heads, head_dim, head_dim, tokens, window, tokens), cached=True)
+    left = ctx.attr("local_window_size", -1)
+    if not left:
+        ctx.fail("a window of 0 entries", do="state -1 for none")
+    old = _seen(ctx, valid, left)
+    cost = _cost(_Shape(heads, kv_heads, head_dim, head_dim, tokens, old, tokens), cached=True)
     cost.cache_inputs, cost.cache_outputs = (3, 4), (1, 2)
     if ctx.attr("do_rotary", 0):
         _rotary(ctx, cost, as_expr((heads + kv_heads) * head_dim), tokens, (7, 8))
@@ -261,11 +264,11 @@ def _attention(ctx: Context) -> Cost:
         _one(ctx, query.dims[0])
     capacity = as_expr(0) if past is None else past.dims[2]
     valid = new if past is not None else _valid(ctx, new, as_expr(0), ctx.optional(6))
-    window = ctx.attr("left_window_size", -1)
-    old = _seen(ctx, capacity, -1 if window == -1 else window + 1)
+    left = ctx.attr("left_window_size", -1)
+    old = _seen(ctx, capacity, left)
     looked_at = valid
-    if past is None and window != -1 and valid.is_const and tokens.is_const:
-        looked_at = as_expr(min(int(valid), window + int(tokens)))
+    if past is None and left != -1 and valid.is_const and tokens.is_const:
+        looked_at = as_expr(min(int(valid), left + int(tokens)))
     ctx.out((batch, heads, tokens, v_dim) if len(query.dims) == 4 else (batch, tokens, heads * v_dim))
     for index, width in ((1, head_dim), (2, v_dim)):
         ctx.out((batch, kv_heads, capacity + new, width), index=index)
