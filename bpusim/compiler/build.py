@@ -13,6 +13,7 @@ from bpusim.compiler.external import check_external
 from bpusim.compiler.files import read_model
 from bpusim.compiler.graph import Graph
 from bpusim.compiler.lower import Lowered, fuse, lower
+from bpusim.compiler.qdq import folded_conversions
 from bpusim.compiler.quant import PLANS, Plan, WeightUse
 from bpusim.compiler.reader import all_tensors, load_graph, with_bodies
 from bpusim.compiler.symbols import bind
@@ -263,7 +264,8 @@ def _vocab(analysis: Analysis) -> int:
 
 def _report(phases: Mapping[str, tuple[Analysis, Lowered]]) -> dict[str, Any]:
     """What costs nothing and why, what runs on the CPU and why, what is spilled: nothing is left out in silence."""
-    analysis, _ = next(iter(phases.values()))
+    analysis, first = next(iter(phases.values()))
+    folded = folded_conversions(first.phase)
 
     def count(nodes: list[Any]) -> dict[str, int]:
         out: dict[str, int] = {}
@@ -282,6 +284,7 @@ def _report(phases: Mapping[str, tuple[Analysis, Lowered]]) -> dict[str, Any]:
         "views": count(analysis.views),
         "host_bookkeeping": count(analysis.bookkeeping),
         "cpu_fallbacks": fallbacks,
+        **({"folded": folded} if folded else {}),
         **({"taken": analysis.taken} if analysis.taken else {}),
         **({"notes": analysis.notes} if analysis.notes else {}),
         "spilled_tensors": {n: len(low.spilled) for n, (_, low) in phases.items() if low.spilled},

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from bpusim.compiler.analyse import Draft
 from bpusim.compiler.values import Cost
+from bpusim.trace.model import Phase, Repeat
 
-__all__ = ["fold_dequantise", "fold_quantise"]
+__all__ = ["fold_dequantise", "fold_quantise", "folded_conversions"]
 
 _MOVES = {"MaxPool", "Concat", "Transpose", "Slice", "Split", "Gather", "Tile", "DepthToSpace", "SpaceToDepth", "Relu"}
 """Ops that give the same results on integers of one scale."""
@@ -76,3 +77,15 @@ def fold_quantise(drafts: list[Draft], outputs: Collection[str]) -> list[Draft]:
         for o in out[at].outputs:
             maker[o] = at
     return out
+
+
+def folded_conversions(phase: Phase) -> dict[str, int]:
+    """Conversions that are part of other ops, by type, for the report."""
+    out: dict[str, int] = {}
+    for item in phase.items:
+        body, count = (item.body, item.count) if isinstance(item, Repeat) else ((item,), 1)
+        for op in body:
+            for kind in op.type.split("+")[1:]:
+                if kind in ("DequantizeLinear", "QuantizeLinear"):
+                    out[kind] = out.get(kind, 0) + count
+    return dict(sorted(out.items()))

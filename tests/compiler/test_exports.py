@@ -392,6 +392,20 @@ def test_the_text_detectors_weights_are_constants(export: Find) -> None:
     assert sum(t.bytes for t in load_graph(model, "det", sha).stored.values()) == 4_687_364
 
 
+@pytest.mark.parametrize(("samples", "rate", "macs"), [(512, 16000, 563_968), (256, 8000, 342_016)])
+def test_the_voice_activity_model(export: Find, samples: int, rate: int, macs: int) -> None:
+    """At 16 kHz: a transform as a convolution, 3 places x 258 x 256; convolutions 3 x 129 x 128 x 3, 2 x 128 x 64 x 3,
+    64 x 64 x 3 and 64 x 128 x 3; an LSTM of 512 x (128 + 128); 128 of the result. Its LSTM weights are put together
+    from slices in the file, once: they are read like any weights."""
+    shapes = {"input": (1, samples), "state": (2, 1, 128)}
+    options = Options(shapes=shapes, bind={"sr": rate}, strict=True)
+    trace = compile_model(export("audio/silero-vad.onnx"), machine_preset("bpu80").cores, options)
+    by_hand = 3 * 258 * 256 + 3 * (3 * 129 * 128 + 2 * 128 * 64 + 64 * 64 + 64 * 128) + 512 * 256 + 128
+    assert by_hand == 563_968
+    assert trace.bind("frame").macs == macs
+    assert trace.header.report["cpu_fallbacks"] == {}
+
+
 @pytest.mark.parametrize(
     ("name", "macs"),
     [("qwen2-tiny-decode-kv128-torch", 157_952), ("qwen2-tiny-prefill64-torch", 9_043_968)],

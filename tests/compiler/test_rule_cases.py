@@ -205,6 +205,53 @@ def test_conversions_fold_into_one_integer_convolution(whole: Whole, zero: bool)
     assert trace.bind("frame").macs == 194_400
     assert [op.vec["convert"] for op in ops] == [(3072,), (7200,), (7200,)]
     assert trace.header.report["views"] == {"DequantizeLinear": 1}
+    assert trace.header.report["folded"] == {"DequantizeLinear": 1, "QuantizeLinear": 1}
+
+
+def test_an_activation_between_the_convolution_and_its_conversion_folds_too(whole: Whole) -> None:
+    """Convolution, ReLU and quantisation leave the array together: a conversion and a comparison a result."""
+    proto = _qdq({"axis": 0})
+    proto.graph.node[4].input[0] = "r"
+    proto.graph.node.insert(4, node("Relu", ["c"], ["r"]))
+    _, op, _ = whole(proto).trace().phase("frame").ops()
+    assert op.type == "Conv+DequantizeLinear+Relu+QuantizeLinear"
+    assert dict(op.vec) == {"convert": (7200,), "add": (7200,)}
+
+
+def test_a_quantised_bias_is_read_as_it_is_stored(whole: Whole) -> None:
+    """8 biases of 32 bits with a scale each."""
+    proto = _qdq({"axis": 0})
+    proto.graph.initializer.extend(
+        [numpy_helper.from_array(np.zeros(8, np.int32), "bq"), numpy_helper.from_array(floats(8), "sb")]
+    )
+    proto.graph.node.insert(3, node("DequantizeLinear", ["bq", "sb"], ["bd"], axis=0))
+    proto.graph.node[4].input.append("bd")
+    assert roles(whole(proto).trace()) == {"conv": 216, "bias": 32, "scale": 64}
+
+
+def test_a_product_of_quantised_activations_is_one_of_bytes(whole: Whole) -> None:
+    """Scores of attention: both sides dequantised, one transposed, quantised again: 5 x 8 x 7 MACs at the 8-bit rate."""
+    s = {"s": np.asarray(np.float32(0.1)), "z": np.asarray(np.int8(0))}
+    nodes = [
+        node("DequantizeLinear", ["a", "s", "z"], ["ad"]),
+        node("DequantizeLinear", ["b", "s", "z"], ["bd"]),
+        node("Transpose", ["bd"], ["bt"], perm=[1, 0]),
+        node("MatMul", ["ad", "bt"], ["c"]),
+        node("QuantizeLinear", ["c", "s", "z"], ["y"]),
+    ]
+    made = whole(model(nodes, {"a": (I8, [5, 8]), "b": (I8, [7, 8])}, ["y"], s))
+    transposed, op = made.trace().phase("frame").ops()
+    assert (transposed.type, op.type) == ("Transpose+DequantizeLinear", "MatMul+DequantizeLinear+QuantizeLinear")
+    assert made.macs() == 280
+    assert made.analysis().drafts[-2].cost.gemms[0].narrow
+
+
+def test_a_quantised_table_is_read_by_rows(whole: Whole) -> None:
+    """50 rows of 64 bytes with an fp32 scale each: 2 rows take 2 x 68 B."""
+    nodes = [node("DequantizeLinear", ["t", "s"], ["td"], axis=0), node("Gather", ["td", "i"], ["y"])]
+    proto = model(nodes, {"i": (TensorProto.INT64, [2])}, ["y"], {"t": ints(50, 64), "s": floats(50)})
+    trace = whole(proto).trace()
+    assert frame(trace)["weights", False] == 2 * 68
 
 
 def test_a_folded_convolution_runs_at_the_rate_of_bytes(whole: Whole, core: CoreSpec) -> None:
