@@ -173,7 +173,11 @@ def report_text(trace: Trace, out: Path) -> str:
         lines.append(f"  {node}: {what}")
     for kind, row in report.get("cpu_fallbacks", {}).items():
         lines.append(f"  on the CPU: {row['count']} x {kind} ({row['why']}), first '{row['first']}'")
-    for title, key in (("host bookkeeping inside dispatch", "host_bookkeeping"), ("views, no work", "views"), ("folded into the ops around them", "folded")):
+    for title, key in (
+        ("host bookkeeping inside dispatch", "host_bookkeeping"),
+        ("views, no work", "views"),
+        ("folded into the ops around them", "folded"),
+    ):
         if report.get(key):
             lines.append(f"  {title}: " + ", ".join(f"{n} x {t}" for t, n in report[key].items()))
     for name, n in report.get("spilled_tensors", {}).items():

@@ -57,7 +57,7 @@ def _kv(trace: Trace, phase: str, kv: int, tokens: int = 1) -> tuple[int, int]:
 
 @pytest.mark.parametrize(("kv", "seen"), [(0, 0), (10, 10), (64, 64), (65, 64), (1000, 64)])
 def test_a_window_bounds_what_is_read_not_what_is_kept(hand: Make, kv: int, seen: int) -> None:
-    """A window of 64 entries is those before the token itself. Each entry is 2 x 2 x 16 values of 4 B; one is written; a
+    """A window of 64 entries: those before the token itself. Each entry is 2 x 2 x 16 values of 4 B; one is written; a
     token takes 2 x 8 x 16 MACs an entry."""
     trace = grouped(hand, local_window_size=64).trace(context=4096)
     assert _kv(trace, "decode", kv) == (SLOT * 4 * seen, SLOT * 4)
@@ -290,3 +290,12 @@ def test_gated_experts_have_a_third_matrix(hand: Make) -> None:
 def test_more_active_experts_than_there_are_is_an_error(hand: Make) -> None:
     with pytest.raises(CompileError, match="17 of 16 experts"):
         mixture(hand, tokens=1, active=17).trace()
+
+
+def test_a_cap_on_scores_is_vector_work(hand: Make) -> None:
+    """A tangent and two products for each of 8 heads x 11 entries."""
+    plain, capped = (
+        sum(op.vec["exp"][0] for op in grouped(hand, past=10, **attrs).trace().phase("frame").ops())
+        for attrs in ({}, {"softcap": 30.0})
+    )
+    assert capped - plain == 8 * 11

@@ -230,7 +230,7 @@ def test_a_quantised_bias_is_read_as_it_is_stored(whole: Whole) -> None:
 
 
 def test_a_product_of_quantised_activations_is_one_of_bytes(whole: Whole) -> None:
-    """Scores of attention: both sides dequantised, one transposed, quantised again: 5 x 8 x 7 MACs at the 8-bit rate."""
+    """Scores of attention: both sides dequantised, one transposed, quantised again: 5 x 8 x 7 MACs of bytes."""
     s = {"s": np.asarray(np.float32(0.1)), "z": np.asarray(np.int8(0))}
     nodes = [
         node("DequantizeLinear", ["a", "s", "z"], ["ad"]),

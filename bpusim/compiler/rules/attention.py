@@ -1,8 +1,8 @@
 """Attention of every kind: dense scores over the past and the new tokens, and the KV cache.
 
 A cache has three lengths. Its capacity is the past's dimension; its valid entries are as many, unless the model is told
-the total length (a stored or bound number); with a sliding window a token looks at the ``w`` entries before its own, so that
-``min(kv, w)`` old ones are read. Keys and values are read once per KV head, whose query heads share them.
+the total length (a stored or bound number); with a sliding window a token looks at the ``w`` entries before its own, so
+that ``min(kv, w)`` old ones are read. Keys and values are read once per KV head, whose query heads share them.
 Where keys and values are inputs of the model, they are its cache.
 """
 
@@ -19,6 +19,9 @@ __all__ = ["RULES", "SCORES"]
 
 SCORES = {**SOFTMAX, "mul": SOFTMAX["mul"] + 1, "add": SOFTMAX["add"] + 1, "convert": 1}
 """Per attended score: scale and mask, softmax, conversion to the activation type."""
+
+_SOFTCAP = {"exp": 1, "add": 2, "div": 1, "mul": 2}
+"""Per attended score: a tangent, scaled on both sides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,8 @@ def _group_query_attention(ctx: Context) -> Cost:
     old = _seen(ctx, valid, left)
     cost = _cost(_Shape(heads, kv_heads, head_dim, head_dim, tokens, old, tokens), cached=True)
     cost.cache_inputs, cost.cache_outputs = (3, 4), (1, 2)
+    if ctx.attr("softcap", 0.0):
+        cost.vec.append(VecWork(_SOFTCAP, tokens * heads, old + tokens))
     if ctx.attr("do_rotary", 0):
         _rotary(ctx, cost, as_expr((heads + kv_heads) * head_dim), tokens, (7, 8))
     return cost
@@ -281,7 +286,7 @@ def _attention(ctx: Context) -> Cost:
     elif fed:
         cost.cache_inputs = (1, 2)
     if ctx.attr("softcap", 0.0):
-        cost.vec.append(VecWork({"exp": 1, "add": 2, "div": 1, "mul": 2}, tokens * (heads * batch), old + looked_at))
+        cost.vec.append(VecWork(_SOFTCAP, tokens * (heads * batch), old + looked_at))
     if scores is not None:
         cost.vec.append(VecWork({"convert": 1}, scores.elements))
     return cost
