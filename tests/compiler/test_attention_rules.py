@@ -299,3 +299,42 @@ def test_a_cap_on_scores_is_vector_work(hand: Make) -> None:
         for attrs in ({}, {"softcap": 30.0})
     )
     assert capped - plain == 8 * 11
+
+
+def test_a_language_model_of_the_standard_set(hand: Make) -> None:
+    """One layer of opset 23: 64 wide, 4 query heads share 2 KV heads of 16. A token: 64 x 128 and 64 x 64 MACs of the
+    products, 2 x 64 an entry; 2 x 32 cached values of 4 B an entry; a row of cosines and one of sines (8 fp32 each)
+    once for both rotations."""
+    nodes = [
+        node("RMSNormalization", ["x", "g"], ["n"]),
+        node("MatMul", ["n", "w"], ["qkv"]),
+        node("Split", ["qkv", "parts"], ["q", "k", "v"], axis=-1),
+        node("RotaryEmbedding", ["q", "cos", "sin", "position_ids"], ["qr"], num_heads=4),
+        node("RotaryEmbedding", ["k", "cos", "sin", "position_ids"], ["kr"], num_heads=2),
+        node("Attention", ["qr", "kr", "v", "", "pk", "pv"], ["a", "nk", "nv"], q_num_heads=4, kv_num_heads=2),
+        node("MatMul", ["a", "o"], ["p"]),
+        node("Add", ["x", "p"], ["y"]),
+    ]
+    past = [1, 2, "past_sequence_length", 16]
+    inputs = {"x": [1, "sequence_length", 64], "position_ids": [1, "sequence_length"], "pk": past, "pv": past}
+    weights = {"g": [64], "w": [64, 128], "o": [64, 64], "cos": [512, 8], "sin": [512, 8]}
+    model = hand(
+        nodes,
+        inputs,
+        ["y", "nk", "nv"],
+        weights=weights,
+        ints={"parts": [64, 32, 32]},
+        integer=["position_ids"],
+        opset=23,
+    )
+    trace = model.trace(context=512, chunk=16, strict=True)
+    token = 64 * 128 + 64 * 64
+    assert trace.bind("decode", kv=99).macs == token + 2 * 64 * 100
+    assert trace.bind("prefill", kv=10, tokens=5).macs == 5 * (token + 2 * 64 * 15)
+    assert _kv(trace, "decode", 99) == (2 * 32 * 4 * 99, 2 * 32 * 4)
+    assert trace.header.kv_bytes_per_token == 2 * 32 * 4
+    streamed = (64 + token) * 4 + 2 * 8 * 4
+    assert trace.bind("decode", kv=99).traffic()["weights", False] == streamed
+    two = trace.bind("decode", kv=(99, 49))
+    assert two.macs == 2 * token + 2 * 64 * (100 + 50)
+    assert two.traffic()["weights", False] == streamed + 2 * 8 * 4
