@@ -25,10 +25,10 @@ NARROW = {_T.INT8, _T.UINT8, _T.INT4, _T.UINT4}
 class Value:
     """A tensor: dims, element type, and what it is.
 
-    ``const``: its integer values, when they are known; ``numbers``: floats worked out from sizes; ``weight``: the stored
-    tensor it views; ``book``: integer bookkeeping derived from shapes or masks only; ``storage``: the tensor whose bytes
-    it is (a view's source); ``quant``: the integer type that a DequantizeLinear hides, with its stored ``scales`` and
-    zero points; ``fed``: an input of the model.
+    ``const``: its integer values, when they are known; ``numbers``: floats worked out from sizes; ``weight``: the
+    stored tensor it views; ``book``: integer bookkeeping derived from shapes or masks only; ``storage``: the tensor
+    whose bytes it is (a view's source); ``quant``: the integer type that a DequantizeLinear hides, with its stored
+    ``scales`` and zero points; ``fed``: an input of the model.
     """
 
     dims: tuple[Expr, ...]

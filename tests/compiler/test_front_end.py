@@ -545,3 +545,10 @@ def test_a_list_of_tensors_is_no_input(trace: Callable[..., Trace]) -> None:
     kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, [2]))
     proto = model([node("SequenceLength", ["x"], ["y"])], [helper.make_value_info("x", kind)], [value("y", INT64, [])])
     assert "input 'x' is a list or an optional, no tensor; cut it off with --until" in refusal(trace, proto)
+
+
+def test_tensors_of_one_value_are_no_twins(trace: Callable[..., Trace]) -> None:
+    """Zeros stand for weights that were left out."""
+    weights = [stored(n, np.zeros((256, 256), np.float32)) for n in ("v", "w")]
+    nodes = [node("MatMul", ["x", "v"], ["a"]), node("MatMul", ["a", "w"], ["y"])]
+    assert "notes" not in trace(model(nodes, *io([1, 256], [1, 256]), weights)).header.report
