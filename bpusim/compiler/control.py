@@ -5,7 +5,7 @@ from __future__ import annotations
 from bpusim.compiler.dims import as_expr
 from bpusim.compiler.graph import Body, Node
 from bpusim.compiler.values import Value
-from bpusim.compiler.walk import Step, Walk
+from bpusim.compiler.walk import MOST, Step, Walk
 
 __all__ = ["CONTROL", "expand"]
 
@@ -60,6 +60,15 @@ def _pass(body: Body, number: int) -> Body:
     return body.renamed({n: f"{n}.{number}" for n in body.own}, f".{number}")
 
 
+def _too_many(walk: Walk, node: Node, body: Body, trips: int) -> bool:
+    """Whether so many passes are refused."""
+    nodes = trips * max(len(body.nodes), 1)
+    if nodes > MOST:
+        what = f"{trips} passes of {len(body.nodes)} nodes; at most {MOST} nodes are unrolled"
+        walk.refuse(node, what, "bind or assume a smaller count, and scale the result")
+    return nodes > MOST
+
+
 def _loop(walk: Walk, node: Node) -> None:
     """As many passes as the trip count says, or until the condition is known to be false."""
     body = _body(walk, node, "body")
@@ -87,6 +96,8 @@ def _loop(walk: Walk, node: Node) -> None:
             why = f"its condition '{condition}' is not known before the run"
             walk.refuse(node, why, walk.how(condition, node, "NUMBER"))
             return
+    if trips is not None and _too_many(walk, node, body, trips):
+        return
     passes: list[Body] = []
 
     def step(carried: tuple[str, ...], going: int | None, going_name: str) -> None:
@@ -141,6 +152,8 @@ def _scan(walk: Walk, node: Node) -> None:
             walk.lose(node)
         else:
             walk.refuse(node, f"'{node.inputs[states]}' has {lengths[0]} elements to scan: not known before the run")
+        return
+    if _too_many(walk, node, body, int(lengths[0])):
         return
     passes = [_pass(body, i) for i in range(int(lengths[0]))]
     carried = tuple(node.inputs[:states])

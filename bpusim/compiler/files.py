@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import onnx
@@ -45,7 +45,39 @@ def read_model(path: str | Path) -> tuple[onnx.ModelProto, str]:
     if not model.HasField("graph"):
         what = "the file is empty: it holds no graph" if not data else "not an ONNX file: it holds no graph"
         raise CompileError(what, place=Place(str(path)), do=_AGAIN)
+    if any(not isinstance(text, str) for text in _texts(model)):  # protobuf hands over such bytes as they are
+        raise CompileError("the file is damaged: a name in it is not UTF-8 text", place=Place(str(path)), do=_AGAIN)
     return model, hashlib.sha256(data).hexdigest()
+
+
+def _texts(model: onnx.ModelProto) -> Iterator[object]:
+    """Every name that a model uses."""
+    yield from (model.producer_name, model.producer_version, *(o.domain for o in model.opset_import))
+    graphs: list[onnx.GraphProto] = [model.graph]
+    bodies: list[Iterable[onnx.NodeProto]] = []
+    for f in model.functions:
+        yield from (f.name, f.domain, f.overload, *f.input, *f.output, *(o.domain for o in f.opset_import))
+        yield from (a.name for a in f.attribute_proto)
+        bodies.append(f.node)
+    while graphs or bodies:
+        if graphs:
+            g = graphs.pop()
+            for v in (*g.input, *g.output, *g.value_info):
+                yield v.name
+                yield from (d.dim_param for d in v.type.tensor_type.shape.dim)
+            for t in (*g.initializer, *(s.values for s in g.sparse_initializer)):
+                yield from (t.name, *(x for e in t.external_data for x in (e.key, e.value)))
+            bodies.append(g.node)
+        for n in bodies.pop():
+            yield from (n.name, n.op_type, n.domain, n.overload, *n.input, *n.output)
+            for a in n.attribute:
+                yield from (
+                    a.name,
+                    a.ref_attr_name,
+                    *(x for e in a.t.external_data for x in (e.key, e.value)),
+                    a.t.name,
+                )
+                graphs += [a.g] if a.HasField("g") else []
 
 
 def _what_it_is(data: bytes) -> str:

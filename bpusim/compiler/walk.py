@@ -12,12 +12,12 @@ from bpusim.compiler.symbols import Bindings, leaves
 from bpusim.compiler.values import Value
 from bpusim.errors import CompileError, Place, Problem, did_you_mean
 
-__all__ = ["Step", "Walk"]
+__all__ = ["MOST", "Step", "Walk"]
 
 Step = Callable[[], None]
 """Something to do between two nodes, such as giving a branch's result its name outside."""
-_MOST = 200_000
-"""Nodes walked at most: a loop of more is no model of a network."""
+MOST = 100_000
+"""Nodes walked at most: loops of more make a trace that nobody can use."""
 
 
 @dataclass(slots=True)
@@ -47,11 +47,11 @@ class Walk:
         """The next node, steps before it taken; None at the end."""
         while self.pending:
             item = self.pending.popleft()
+            self._count += 1
+            if self._count > 2 * MOST:  # steps between nodes count too: a loop may be empty and without end
+                what = f"more than {MOST} nodes once loops are unrolled"
+                raise CompileError(what, place=self.place, do="bind or assume a smaller trip count")
             if isinstance(item, Node):
-                self._count += 1
-                if self._count > _MOST:
-                    what = f"more than {_MOST} nodes once loops are unrolled, at {item}"
-                    raise CompileError(what, place=self.place, do="bind a smaller trip count")
                 self.makers.update((o, item) for o in item.outputs if o)
                 return item
             item()

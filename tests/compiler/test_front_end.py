@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from input_cases import FLOAT, INT64, external, floats, model, node, product, stored, value
 from onnx import AttributeProto, ModelProto, TensorProto, helper
 
+from bpusim.cli import main
 from bpusim.compiler import Options, compile_graph, compile_model, load_graph
 from bpusim.compiler.analyse import Analysis, analyse
 from bpusim.compiler.symbols import bind, expression
@@ -220,6 +222,27 @@ def test_an_if_in_a_loop_is_assumed_once_for_all_passes(trace: Callable[..., Tra
         node("If", ["c"], ["t"], name="sel", then_branch=then, else_branch=other),
     ]
     assert macs(trace(_loop(nodes, ON), assume={"sel": "then"})) == 3 * 64
+
+
+def test_a_loop_of_too_many_passes_is_refused_at_once(trace: Callable[..., Trace]) -> None:
+    proto = _loop([STEP], ON)
+    proto.graph.initializer[2].CopyFrom(stored("trip", np.int64(10**9)))
+    assert refusal(trace, proto) == [
+        "Loop 'lp': 1000000000 passes of 2 nodes; at most 100000 nodes are unrolled; "
+        "bind or assume a smaller count, and scale the result"
+    ]
+
+
+def test_an_empty_loop_without_end_is_refused(trace: Callable[..., Trace]) -> None:
+    """Its condition is its own input, its state is handed through: no node in it ever runs."""
+    state = [value("s", FLOAT, [1, 8])]
+    flags = [value("going", BOOL, [])]
+    body = helper.make_graph([], "body", [value("i", INT64, []), *flags, *state], [*flags, *state])
+    loop = node("Loop", ["", "true", "x"], ["y"], name="lp", body=body)
+    proto = model([loop], *io([1, 8], [1, 8]), [stored("true", np.array(True))])
+    assert refusal(trace, proto) == [
+        "more than 100000 nodes once loops are unrolled; bind or assume a smaller trip count"
+    ]
 
 
 def test_a_loop_of_no_pass_hands_its_state_through(trace: Callable[..., Trace]) -> None:
@@ -552,3 +575,52 @@ def test_tensors_of_one_value_are_no_twins(trace: Callable[..., Trace]) -> None:
     weights = [stored(n, np.zeros((256, 256), np.float32)) for n in ("v", "w")]
     nodes = [node("MatMul", ["x", "v"], ["a"]), node("MatMul", ["a", "w"], ["y"])]
     assert "notes" not in trace(model(nodes, *io([1, 256], [1, 256]), weights)).header.report
+
+
+# --- the command
+
+
+def _run(folder: Path, proto: ModelProto, *arguments: str) -> tuple[int, list[str]]:
+    (folder / "m.onnx").write_bytes(proto.SerializeToString())
+    command = ["compile", str(folder / "m.onnx"), "-o", str(folder / "m.trace"), *arguments]
+    done = CliRunner().invoke(main, command, catch_exceptions=False)
+    return done.exit_code, done.output.splitlines()
+
+
+def test_the_command_assumes_binds_and_tells(tmp_path: Path) -> None:
+    condition = [node("Less", ["rate", "zero"], ["c"])]
+    proto = _if(condition, [node("MatMul", ["x", "w"], ["o"])], [node("Relu", ["x"], ["o"])], io([1, 8], [])[0])
+    proto.graph.input.append(value("rate", INT64, []))
+    proto.graph.initializer.append(stored("zero", np.array(0)))
+    code, lines = _run(tmp_path, proto, "--bind", "rate=-1")
+    assert (code, lines[2:4]) == (0, ["  If 'sel': then, its condition is known", "  input 'rate': -1, bound"])
+    code, lines = _run(tmp_path, proto, "--assume", "sel=else")
+    assert (code, lines[2]) == (0, "  If 'sel': else, assumed")
+    assert _run(tmp_path, proto)[0] == 2
+
+
+def test_the_command_warns_of_missing_data(tmp_path: Path) -> None:
+    code, lines = _run(tmp_path, product([1, 64], [64, 64], [1, 64], external([64, 64], "w.data")))
+    assert code == 0
+    assert lines[-1] == "  warning: data file 'w.data' is not there: 1 tensor, first 'w'; sizes are from the dims"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--assume", "sel"], "--assume sel: says nothing of a node; write NODE=then, or NODE=10"),
+        (["--assume", "a=1", "--assume", "a=2"], "--assume a=2: 'a' is assumed twice; say it once"),
+        (["--bind", "n=1", "--bind", "n=2"], "--bind n=2: 'n' is bound twice; bind it once"),
+        (["--bind", "n=-"], "--bind n=-: not a size; write NAME=64, or INPUT=1x3x224x224"),
+    ],
+)
+def test_options_that_cannot_be(tmp_path: Path, arguments: list[str], message: str) -> None:
+    code, lines = _run(tmp_path, model([node("Relu", ["x"], ["y"])], *io(["n"], [])), *arguments)
+    assert (code, lines) == (2, [f"error: {message}"])
+
+
+def test_a_name_that_is_no_text(tmp_path: Path, core: CoreSpec) -> None:
+    data = model([node("Relu", ["x"], ["y"], name="abcd")], *io([2], [2])).SerializeToString()
+    (tmp_path / "m.onnx").write_bytes(data.replace(b"abcd", b"ab\xff\xfe"))
+    with pytest.raises(CompileError, match="the file is damaged: a name in it is not UTF-8 text"):
+        compile_model(tmp_path / "m.onnx", core)
