@@ -203,6 +203,23 @@ def test_valid_entries_of_an_external_cache(hand: Make) -> None:
     assert model.trace().bind("frame").traffic()["kv", False] == 2 * 2 * 512 * 8 * 4
 
 
+def test_a_cache_that_is_updated_in_place(hand: Make) -> None:
+    """Opset 24: buffers of 4096 entries take a new one each; of the 512 valid ones 2 x 2 x 8 fp32 values are read and
+    of the new one as many written. The buffers are not copied, and no other bytes of them move."""
+    nodes = [
+        node("TensorScatter", ["pk", "k", "at"], ["nk"]),
+        node("TensorScatter", ["pv", "v", "at"], ["nv"]),
+        node("Attention", ["q", "nk", "nv", "", "", "", "n"], ["y"]),
+    ]
+    new, buffer = [1, 2, 1, 8], [1, 2, 4096, 8]
+    inputs = {"q": [1, 4, 1, 8], "k": new, "v": new, "pk": buffer, "pv": buffer}
+    model = hand(nodes, inputs, ["y", "nk", "nv"], ints={"n": [512], "at": [511]}, opset=24)
+    assert model.macs() == 2 * 4 * 512 * 8
+    moved = model.trace().bind("frame").traffic()
+    assert (moved["kv", False], moved["kv", True]) == (2 * 2 * 8 * 512 * 4, 2 * 2 * 8 * 4)
+    assert (moved["io", False], moved["io", True]) == ((32 + 16 + 16) * 2, 32 * 2)
+
+
 def test_a_window_of_the_standard_set(hand: Make) -> None:
     """Opset 25: 15 positions to the left of the current one, and itself."""
     made = node("Attention", ["q", "k", "v", "", "pk", "pv"], ["y", "nk", "nv"], left_window_size=15)
