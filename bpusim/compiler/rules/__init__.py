@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from bpusim.compiler.dims import Expr
+from bpusim.compiler.dims import Expr, as_expr
 from bpusim.compiler.graph import INTEGER, Stored
 from bpusim.compiler.quant import WeightUse
 from bpusim.compiler.rules import (
@@ -62,6 +62,7 @@ def _with_scales(rule: Rule) -> Rule:
 
     def apply(ctx: Context) -> Cost | None:
         cost = rule(ctx)
+        _check(ctx, cost)
         if cost is None:
             return None
         if _is_constant(ctx, cost):
@@ -75,6 +76,20 @@ def _with_scales(rule: Rule) -> Rule:
         return cost
 
     return apply
+
+
+def _check(ctx: Context, cost: Cost | None) -> None:
+    """Attributes and sizes that do not go together must not pass as less than no work."""
+    for name, made in ctx.outputs.items():
+        if any(d.is_const and int(d) < 0 for d in made.dims):
+            ctx.fail(f"its result '{name}' would be {list(made.dims)}", do="check the model with onnx")
+    if cost is None:
+        return
+    amounts = [e for g in cost.gemms for e in (g.m, g.k, g.n, as_expr(g.groups))]
+    amounts += [e for w in cost.vec for e in (w.rows, w.length)]
+    counts = [int(e) for e in amounts if e.is_const] + [n for w in cost.vec for n in w.per.values()]
+    if not all(isinstance(n, int) and n >= 0 for n in counts):
+        ctx.fail("its attributes do not fit the sizes of its inputs", do="check the model with onnx")
 
 
 def _scaled(
