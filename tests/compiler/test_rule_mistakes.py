@@ -1,4 +1,4 @@
-"""Nodes put together at random: each is costed, or refused in one line; none crashes, and none costs less than nothing."""
+"""Nodes put together at random: each is costed or refused in one line; none crashes or costs less than nothing."""
 
 from __future__ import annotations
 
