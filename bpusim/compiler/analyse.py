@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import onnx
@@ -13,6 +13,7 @@ from bpusim.compiler.control import CONTROL, expand
 from bpusim.compiler.data_sizes import DATA_SIZED, data_sized
 from bpusim.compiler.dims import as_expr
 from bpusim.compiler.fold_arrays import ARRAYS, fold_arrays
+from bpusim.compiler.fold_floats import fold_floats
 from bpusim.compiler.fold_ints import fold, foldable
 from bpusim.compiler.graph import ELEMENT_BITS, INTEGER, Graph, Node, Stored
 from bpusim.compiler.opsets import adapted
@@ -88,8 +89,10 @@ def analyse(
         if name in graph.unshaped and name not in bindings.shapes:
             walk.lost.add(name)
             if any(name in n.needs for n in graph.nodes):
-                what = f"the file does not state the shape of input '{name}'"
-                walk.problems.append(Problem(what, walk.place, f"give it: --bind {name}=1x3x224x224"))
+                what, do = f"the file does not state the shape of input '{name}'", f"give it: --bind {name}=1x3x224x224"
+                if not dtype:
+                    what, do = f"input '{name}' is a list or an optional, no tensor", "cut it off with --until"
+                walk.problems.append(Problem(what, walk.place, do))
             continue
         out.values[name] = value
         out.inputs.append(name)
@@ -122,11 +125,7 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
     context = Context(node, found, out.stored, opset, walk.graph.file)
     try:
         context.inputs = inputs = adapted(context)
-        if node.type in ARRAYS and not node.domain:
-            folded = fold_arrays(node, inputs)
-        else:
-            one = fold(node, inputs, out.stored)
-            folded = None if one is None else [one]
+        folded = _folded(node, inputs, out)
         if folded is not None:
             out.values.update(zip(node.outputs, folded, strict=False))
             out.bookkeeping.append(node)
@@ -148,7 +147,7 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
         if any(t.startswith("?") for v in found if v is not None for d in v.dims for t in d.terms):
             walk.unbound = True
         else:
-            walk.problems += e.problems
+            walk.problems += [p if p.do else replace(p, do=walk.how_bound(node)) for p in e.problems]
         walk.lose(node)
         return
     except MALFORMED as e:  # attributes of another kind or number than the operator set says
@@ -156,6 +155,15 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
         walk.refuse(node, what, "check the model with onnx")
         return
     _record(context, cost, walk, out, on_cpu)
+
+
+def _folded(node: Node, inputs: list[Value | None], out: Analysis) -> list[Value] | None:
+    """The results of ``node`` where they are known before the run."""
+    known = fold_arrays(node, inputs) if node.type in ARRAYS and not node.domain else None
+    if known is not None:
+        return known
+    one = fold(node, inputs, out.stored) or fold_floats(node, inputs, out.stored)
+    return None if one is None else [one]
 
 
 def _record(context: Context, cost: Cost | None, walk: Walk, out: Analysis, on_cpu: frozenset[str]) -> None:

@@ -42,12 +42,18 @@ def check_versions(model: onnx.ModelProto, file: str) -> list[str]:
 def adapted(ctx: Context) -> list[Value | None]:
     """The inputs of a node as its newest form takes them. Old attributes are read by the rules themselves."""
     node, inputs = ctx.node, ctx.inputs
-    if ctx.opset < 7 and not node.domain and node.attrs.get("broadcast") and len(inputs) == 2:
-        a, b = ctx.value(0), ctx.value(1)
-        axis = node.attrs.get("axis", len(a.dims) - len(b.dims))
-        axis += len(a.dims) if axis < 0 else 0
-        after = len(a.dims) - axis - len(b.dims)
-        if after < 0:
-            ctx.fail(f"{list(b.dims)} from axis {axis} on does not fit {list(a.dims)}")
-        return [a, replace(b, dims=(*b.dims, *(as_expr(1),) * after))]
-    return inputs
+    if ctx.opset >= 7 or node.domain:
+        return inputs
+    if isinstance(node.attrs.get("to"), str):  # a Cast before opset 6
+        node.attrs["to"] = onnx.TensorProto.DataType.Value(node.attrs["to"])
+    if len(inputs) != 2 or not (node.attrs.get("broadcast") or node.type == "PRelu"):
+        return inputs
+    a, b = ctx.value(0), ctx.value(1)
+    axis = node.attrs.get("axis", len(a.dims) - len(b.dims))
+    if node.type == "PRelu" and len(b.dims) == 1 and len(a.dims) > 1:
+        axis = 1  # a slope for each channel
+    axis += len(a.dims) if axis < 0 else 0
+    after = len(a.dims) - axis - len(b.dims)
+    if after < 0:
+        ctx.fail(f"{list(b.dims)} from axis {axis} on does not fit {list(a.dims)}")
+    return [a, replace(b, dims=(*b.dims, *(as_expr(1),) * after))]

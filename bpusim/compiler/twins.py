@@ -19,11 +19,14 @@ _WORTH = 65_536
 
 
 def twins(tensors: Iterable[onnx.TensorProto]) -> list[str]:
-    """A note on each large tensor whose bytes another one has too. Data outside the file are not looked at."""
+    """A note on each large tensor whose bytes another one has too.
+
+    Data outside the file are not looked at, nor are tensors of one value all over: these stand for data left out.
+    """
     seen: dict[_Key, str] = {}
     heads: set[_Key] = set()
     shapes: dict[tuple[int, ...], int] = {}
-    large = [t for t in tensors if len(t.raw_data) >= _WORTH and t.data_location != onnx.TensorProto.EXTERNAL]
+    large = [t for t in tensors if len(t.raw_data) >= _WORTH and not _filled(t.raw_data)]
     for t in large:
         shape = (t.data_type, *sorted(t.dims))
         shapes[shape] = shapes.get(shape, 0) + 1
@@ -40,6 +43,11 @@ def twins(tensors: Iterable[onnx.TensorProto]) -> list[str]:
         else:
             seen[own] = t.name
     return notes
+
+
+def _filled(data: bytes) -> bool:
+    """Whether the same eight bytes come again and again."""
+    return data[8:] == data[:-8]
 
 
 def _turned(t: onnx.TensorProto, heads: set[_Key]) -> _Key:

@@ -25,10 +25,10 @@ NARROW = {_T.INT8, _T.UINT8, _T.INT4, _T.UINT4}
 class Value:
     """A tensor: dims, element type, and what it is.
 
-    ``const``: its integer values, when they are known; ``weight``: the stored tensor it views; ``book``: integer
-    bookkeeping derived from shapes or masks only; ``storage``: the tensor whose bytes it is (a view's source);
-    ``quant``: the integer type that a DequantizeLinear hides, with its stored ``scales`` and zero points; ``fed``: an
-    input of the model.
+    ``const``: its integer values, when they are known; ``numbers``: floats worked out from sizes; ``weight``: the
+    stored tensor it views; ``book``: integer bookkeeping derived from shapes or masks only; ``storage``: the tensor
+    whose bytes it is (a view's source); ``quant``: the integer type that a DequantizeLinear hides, with its stored
+    ``scales`` and zero points; ``fed``: an input of the model.
     """
 
     dims: tuple[Expr, ...]
@@ -40,6 +40,7 @@ class Value:
     quant: int | None = None
     scales: tuple[str, ...] = ()
     fed: bool = False
+    numbers: tuple[float, ...] | None = None
 
     @property
     def elements(self) -> Expr:
@@ -169,10 +170,10 @@ class Context:
         return None
 
     def floats(self, index: int) -> tuple[float, ...] | None:
-        """Stored numbers given as input number ``index`` (scales); None if it is left out or not stored."""
+        """Known numbers given as input number ``index`` (scales); None if it is left out or not known."""
         value = self.optional(index)
         if value is None or value.weight is None:
-            return None
+            return None if value is None else value.numbers
         return self.stored[value.weight].floats
 
     def out(self, dims: tuple[Expr | int, ...], *, index: int = 0, dtype: int | None = None) -> Value | None:
@@ -194,6 +195,8 @@ class Context:
             value.quant, value.scales = origin.quant, origin.scales
             if origin.const is not None and len(origin.const) == _count(value):
                 value.const = origin.const
+            if origin.numbers is not None and len(origin.numbers) == _count(value):
+                value.numbers = origin.numbers
 
     def ranked(self, rank: int) -> list[int]:
         """The dims of input 0 as numbers; it must have ``rank`` of them (at least, where negative)."""

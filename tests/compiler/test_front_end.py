@@ -475,3 +475,80 @@ def test_the_voice_activity_model(export: Callable[[str], Path], core: CoreSpec)
         "the size 'state[1]' is not bound",
         "If 'If_0': its condition 'Equal_0_C' is not known before the run",
     ]
+
+
+# --- sizes over floats, old forms
+
+
+def test_a_size_multiplied_by_a_scale_is_known() -> None:
+    """What torch writes for an interpolation: 7 rows x 1.5, rounded down, are 10."""
+    names = {"zero": np.array(0), "scale": np.float32(1.5), "first": np.array([0]), "keep": np.array([1, 2])}
+    weights = [stored(n, v) for n, v in names.items()]
+    nodes = [
+        node("Shape", ["x"], ["d"]),
+        node("Constant", [], ["two"], value_int=2),
+        node("Gather", ["d", "two"], ["h"]),
+        node("Cast", ["h"], ["f"], to=FLOAT),
+        node("Mul", ["f", "scale"], ["g"]),
+        node("Floor", ["g"], ["k"]),
+        node("Cast", ["k"], ["n"], to=INT64),
+        node("Unsqueeze", ["n", "first"], ["u"]),
+        node("Concat", ["keep", "u", "u"], ["sizes"], axis=0),
+        node("Resize", ["x", "", "", "sizes"], ["y"], mode="nearest"),
+    ]
+    made = analysis(model(nodes, *io([1, 2, 7, 7], []), weights))
+    assert [int(d) for d in made.values["y"].dims] == [1, 2, 10, 10]
+
+
+def test_a_scale_of_scores_from_a_size_is_host_work(trace: Callable[..., Trace]) -> None:
+    """The root of the head's width: known before the run, no op of its own."""
+    nodes = [
+        node("Shape", ["x"], ["d"], start=1),
+        node("Cast", ["d"], ["f"], to=FLOAT),
+        node("Sqrt", ["f"], ["r"]),
+        node("Div", ["x", "r"], ["y"]),
+    ]
+    (op,) = trace(model(nodes, *io([2, 16], [2, 16]))).phase("frame").ops()
+    assert (op.type, op.vec) == ("Div", {"div": (32,)})
+
+
+def test_stored_floats_are_not_worked_out(trace: Callable[..., Trace]) -> None:
+    """A small bias stays a weight that is read."""
+    made = trace(model([node("Add", ["x", "b"], ["y"])], *io([1, 8], [1, 8]), [stored("b", floats(8))]))
+    assert made.bind("frame").traffic()["weights", False] == 32
+
+
+def test_a_slope_for_each_channel_in_the_old_form(trace: Callable[..., Trace]) -> None:
+    proto = model([node("PRelu", ["x", "s"], ["y"])], *io([2, 3, 4], [2, 3, 4]), [stored("s", floats(3))], opset=6)
+    assert [int(d) for d in analysis(proto).values["y"].dims] == [2, 3, 4]
+
+
+def test_a_cast_to_a_type_by_name(trace: Callable[..., Trace]) -> None:
+    proto = model([node("Cast", ["x"], ["y"], to="INT64")], *io([2, 3], []), opset=5)
+    assert analysis(proto).values["y"].dtype == INT64
+    assert trace(proto).header.report["notes"] == [
+        "the model is written for opset 5 of ai.onnx; forms are known from 6 on"
+    ]
+
+
+def test_an_input_that_steers_a_shape_can_be_bound(trace: Callable[..., Trace]) -> None:
+    inputs = [value("x", FLOAT, [8, 16]), value("k", INT64, [1])]
+    outputs = [helper.make_empty_tensor_value_info(o) for o in ("best", "at")]
+    proto = model([node("TopK", ["x", "k"], ["best", "at"])], inputs, outputs)
+    assert refusal(trace, proto) == [
+        "TopK 'best': input 1 'k' steers the shape, but is not known before the run; add --bind k=NUMBER"
+    ]
+    assert [int(d) for d in analysis(proto, k=5).values["best"].dims] == [8, 5]
+
+
+def test_a_list_of_tensors_is_no_input(trace: Callable[..., Trace]) -> None:
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, [2]))
+    proto = model([node("SequenceLength", ["x"], ["y"])], [helper.make_value_info("x", kind)], [value("y", INT64, [])])
+    assert "input 'x' is a list or an optional, no tensor; cut it off with --until" in refusal(trace, proto)
+
+
+def test_tensors_of_one_value_are_no_twins(trace: Callable[..., Trace]) -> None:
+    """Zeros stand for weights that were left out."""
+    weights = [stored(n, np.zeros((256, 256), np.float32)) for n in ("v", "w")]
+    nodes = [node("MatMul", ["x", "v"], ["a"]), node("MatMul", ["a", "w"], ["y"])]
+    assert "notes" not in trace(model(nodes, *io([1, 256], [1, 256]), weights)).header.report
