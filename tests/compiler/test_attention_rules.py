@@ -355,3 +355,13 @@ def test_a_language_model_of_the_standard_set(hand: Make) -> None:
     two = trace.bind("decode", kv=(99, 49))
     assert two.macs == 2 * token + 2 * 64 * (100 + 50)
     assert two.traffic()["weights", False] == streamed + 2 * 8 * 4
+
+
+def test_a_prompt_without_a_past(hand: Make) -> None:
+    """7 tokens by themselves: 7 x 7 scores, nothing read, 7 entries written (fp16 unless a past says otherwise)."""
+    names = ["q", "k", "v"]
+    made = node("GroupQueryAttention", names, ["y", "nk", "nv"], domain=MS, num_heads=HEADS, kv_num_heads=KV_HEADS)
+    inputs = {"q": [1, 7, QUERY], "k": [1, 7, CACHE], "v": [1, 7, CACHE]}
+    model = hand([made], inputs, ["y", "nk", "nv"])
+    assert model.macs() == 2 * QUERY * 7 * 7
+    assert _kv(model.trace(), "frame", 0) == (0, 7 * SLOT * 2)

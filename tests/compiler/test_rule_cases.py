@@ -206,6 +206,7 @@ def test_conversions_fold_into_one_integer_convolution(whole: Whole, zero: bool)
     assert [op.vec["convert"] for op in ops] == [(3072,), (7200,), (7200,)]
     assert trace.header.report["views"] == {"DequantizeLinear": 1}
     assert trace.header.report["folded"] == {"DequantizeLinear": 1, "QuantizeLinear": 1}
+    assert trace.header.report["of_bytes"] == {"Conv": 1}
 
 
 def test_an_activation_between_the_convolution_and_its_conversion_folds_too(whole: Whole) -> None:

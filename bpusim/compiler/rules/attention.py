@@ -111,7 +111,7 @@ def _one(ctx: Context, batch: Expr) -> None:
 
 def _group_query_attention(ctx: Context) -> Cost:
     """``com.microsoft::GroupQueryAttention``."""
-    query, key, past = ctx.value(0), ctx.optional(1), ctx.value(3)
+    query, key, past = ctx.value(0), ctx.optional(1), ctx.optional(3)
     heads, kv_heads = ctx.attr("num_heads"), ctx.attr("kv_num_heads")
     width = ctx.number(query.dims[-1], "the width of the query")
     head_dim, rest = divmod(width, heads if key is not None else heads + 2 * kv_heads)
@@ -119,17 +119,18 @@ def _group_query_attention(ctx: Context) -> Cost:
         ctx.fail(f"width {width} does not divide into {heads} heads and {kv_heads} KV heads")
     batch, tokens = query.dims[0], query.dims[1]
     _one(ctx, batch)
-    valid = _valid(ctx, past.dims[2], tokens, ctx.optional(6))
+    capacity = as_expr(0) if past is None else past.dims[2]
+    valid = capacity if past is None else _valid(ctx, capacity, tokens, ctx.optional(6))
     ctx.out((batch, tokens, heads * head_dim))
-    held = past.dims[2] + tokens if valid == past.dims[2] else past.dims[2]  # of a known total: a buffer used in place
+    held = capacity + tokens if valid == capacity else capacity  # of a known total: a buffer used in place
     for index in (1, 2):
-        ctx.out((batch, kv_heads, held, head_dim), index=index, dtype=past.dtype)
+        ctx.out((batch, kv_heads, held, head_dim), index=index, dtype=None if past is None else past.dtype)
     left = ctx.attr("local_window_size", -1)
     if not left:
         ctx.fail("a window of 0 entries", do="state -1 for none")
     old = _seen(ctx, valid, left)
     cost = _cost(_Shape(heads, kv_heads, head_dim, head_dim, tokens, old, tokens), cached=True)
-    cost.cache_inputs, cost.cache_outputs = (3, 4), (1, 2)
+    cost.cache_inputs, cost.cache_outputs = (() if past is None else (3, 4)), (1, 2)
     if ctx.attr("softcap", 0.0):
         cost.vec.append(VecWork(_SOFTCAP, tokens * heads, old + tokens))
     if ctx.attr("do_rotary", 0):
