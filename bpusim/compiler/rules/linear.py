@@ -80,8 +80,8 @@ def _matmul(ctx: Context) -> Cost:
 
 
 def _fused_matmul(ctx: Context) -> Cost:
-    """``com.microsoft::FusedMatMul`` (once ``TransposeMatMul``): either side transposed as it is read. A scale folds into
-    the conversion."""
+    """``com.microsoft::FusedMatMul`` (once ``TransposeMatMul``): either side transposed as it is read. A scale folds
+    into the conversion."""
     sides: list[Value] = []
     for i, side in enumerate("AB"):
         v = ctx.value(i)
