@@ -273,6 +273,8 @@ def _report(phases: Mapping[str, tuple[Analysis, Lowered]]) -> dict[str, Any]:
             out[n.type] = out.get(n.type, 0) + 1
         return dict(sorted(out.items()))
 
+    gemms = [d for d in analysis.drafts if d.cost.gemms and not d.cpu]
+    narrow = count([d.nodes[0] for d in gemms if all(g.narrow for g in d.cost.gemms)])
     fallbacks: dict[str, dict[str, Any]] = {}
     for d in analysis.drafts:
         if d.cpu:
@@ -285,6 +287,7 @@ def _report(phases: Mapping[str, tuple[Analysis, Lowered]]) -> dict[str, Any]:
         "host_bookkeeping": count(analysis.bookkeeping),
         "cpu_fallbacks": fallbacks,
         **({"folded": folded} if folded else {}),
+        **({"of_bytes": narrow} if narrow else {}),
         **({"taken": analysis.taken} if analysis.taken else {}),
         **({"notes": analysis.notes} if analysis.notes else {}),
         "spilled_tensors": {n: len(low.spilled) for n, (_, low) in phases.items() if low.spilled},

@@ -177,6 +177,7 @@ def report_text(trace: Trace, out: Path) -> str:
         ("host bookkeeping inside dispatch", "host_bookkeeping"),
         ("views, no work", "views"),
         ("folded into the ops around them", "folded"),
+        ("products of 8-bit integers", "of_bytes"),
     ):
         if report.get(key):
             lines.append(f"  {title}: " + ", ".join(f"{n} x {t}" for t, n in report[key].items()))

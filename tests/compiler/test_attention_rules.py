@@ -203,6 +203,23 @@ def test_valid_entries_of_an_external_cache(hand: Make) -> None:
     assert model.trace().bind("frame").traffic()["kv", False] == 2 * 2 * 512 * 8 * 4
 
 
+def test_a_cache_that_is_updated_in_place(hand: Make) -> None:
+    """Opset 24: buffers of 4096 entries take a new one each; of the 512 valid ones 2 x 2 x 8 fp32 values are read and
+    of the new one as many written. The buffers are not copied, and no other bytes of them move."""
+    nodes = [
+        node("TensorScatter", ["pk", "k", "at"], ["nk"]),
+        node("TensorScatter", ["pv", "v", "at"], ["nv"]),
+        node("Attention", ["q", "nk", "nv", "", "", "", "n"], ["y"]),
+    ]
+    new, buffer = [1, 2, 1, 8], [1, 2, 4096, 8]
+    inputs = {"q": [1, 4, 1, 8], "k": new, "v": new, "pk": buffer, "pv": buffer}
+    model = hand(nodes, inputs, ["y", "nk", "nv"], ints={"n": [512], "at": [511]}, opset=24)
+    assert model.macs() == 2 * 4 * 512 * 8
+    moved = model.trace().bind("frame").traffic()
+    assert (moved["kv", False], moved["kv", True]) == (2 * 2 * 8 * 512 * 4, 2 * 2 * 8 * 4)
+    assert (moved["io", False], moved["io", True]) == ((32 + 16 + 16) * 2, 32 * 2)
+
+
 def test_a_window_of_the_standard_set(hand: Make) -> None:
     """Opset 25: 15 positions to the left of the current one, and itself."""
     made = node("Attention", ["q", "k", "v", "", "pk", "pv"], ["y", "nk", "nv"], left_window_size=15)
@@ -338,3 +355,13 @@ def test_a_language_model_of_the_standard_set(hand: Make) -> None:
     two = trace.bind("decode", kv=(99, 49))
     assert two.macs == 2 * token + 2 * 64 * (100 + 50)
     assert two.traffic()["weights", False] == streamed + 2 * 8 * 4
+
+
+def test_a_prompt_without_a_past(hand: Make) -> None:
+    """7 tokens by themselves: 7 x 7 scores, nothing read, 7 entries written (fp16 unless a past says otherwise)."""
+    names = ["q", "k", "v"]
+    made = node("GroupQueryAttention", names, ["y", "nk", "nv"], domain=MS, num_heads=HEADS, kv_num_heads=KV_HEADS)
+    inputs = {"q": [1, 7, QUERY], "k": [1, 7, CACHE], "v": [1, 7, CACHE]}
+    model = hand([made], inputs, ["y", "nk", "nv"])
+    assert model.macs() == 2 * QUERY * 7 * 7
+    assert _kv(model.trace(), "frame", 0) == (0, 7 * SLOT * 2)

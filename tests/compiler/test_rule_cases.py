@@ -206,6 +206,7 @@ def test_conversions_fold_into_one_integer_convolution(whole: Whole, zero: bool)
     assert [op.vec["convert"] for op in ops] == [(3072,), (7200,), (7200,)]
     assert trace.header.report["views"] == {"DequantizeLinear": 1}
     assert trace.header.report["folded"] == {"DequantizeLinear": 1, "QuantizeLinear": 1}
+    assert trace.header.report["of_bytes"] == {"Conv": 1}
 
 
 def test_an_activation_between_the_convolution_and_its_conversion_folds_too(whole: Whole) -> None:
@@ -377,6 +378,28 @@ def test_quantisation_by_range_is_placed_and_its_inverse_folded(whole: Whole) ->
     )
     assert (second.type, dict(second.vec)) == ("MatMul+DequantizeLinear", {"convert": (16 + 64,), "mul": (64,)})
     assert trace.header.report["cpu_fallbacks"] == {}
+
+
+def test_the_usual_dynamic_quantisation(whole: Whole) -> None:
+    """Bytes by their own range, a product of integers, a cast, and the product of the scales: 64 x 16 MACs of bytes,
+    16 casts and 16 + 1 products after it."""
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        node("MatMulInteger", ["q", "w", "z", "zw"], ["i"]),
+        node("Cast", ["i"], ["f"], to=F),
+        node("Mul", ["s", "sw"], ["t"]),
+        node("Mul", ["f", "t"], ["y"]),
+    ]
+    stored = {"w": ints(64, 16), "zw": np.asarray(np.int8(0)), "sw": np.asarray(np.float32(0.1))}
+    trace = whole(model(nodes, {"x": (F, [1, 64])}, ["y"], stored)).trace(strict=True)
+    ops = {op.nodes[0]: op for op in trace.phase("frame").ops()}
+    assert trace.bind("frame").macs == 1024
+    assert roles(trace) == {"linear": 1024}
+    assert (dict(ops["f"].vec), dict(ops["y"].vec), dict(ops["t"].vec)) == (
+        {"convert": (16,)},
+        {"mul": (16,)},
+        {"mul": (1,)},
+    )
 
 
 # --- quantised ops (IN-47)

@@ -256,3 +256,48 @@ def test_no_op_is_free(whole: Whole, case: str) -> None:
     the model is prepared, since all their inputs are stored."""
     drafts = whole(CASES[case]).analysis().drafts
     assert any(d.cost.gemms or d.cost.vec for d in drafts) != (case in ("bit cast", "window", "mel"))
+
+
+WORK: dict[str, dict[str, int]] = {
+    "pool by norm": {"mul": 168 * 6, "reduce": 168 * 6, "exp": 168},  # 3 x 7 x 8 results of 3 x 2
+    "pool by norm, global": {"mul": 720, "reduce": 720, "exp": 3},
+    "pool in 3-D with places": {"reduce": 3 * 4 * 7 * 3 * 12},  # windows of 2 x 3 x 2
+    "unpool": {"convert": 160 + 40},  # 8 x 10 places of 2 channels cleared, 4 x 5 of them set
+    "regions": {"mul": 480 * 4 * 4, "add": 480 * 4 * 3, "reduce": 480 * 4},  # 5 x 8 x 3 x 4 bins of 2 x 2 points
+    "regions by maximum": {"reduce": 480 * 6 * 5},  # a bin of 16/3 x 20/4 places, rounded up
+    "lp norm": {"mul": 60, "reduce": 60, "div": 60, "exp": 10},
+    "place of the largest": {"reduce": 60, "add": 60},
+    "running sum": {"reduce": 12},
+    "log softmax": {"add": 24, "exp": 12 + 2, "reduce": 24},
+    "hardmax": {"add": 12, "reduce": 12},
+    "split unevenly": {"convert": 20},
+    "pad": {"convert": 4 * 14},
+    "tile": {"convert": 6 * 20},
+    "depth to space": {"convert": 144},
+    "space to depth": {"convert": 72},
+    "reversed": {"convert": 24},
+    "triangle": {"convert": 20},
+    "crop or pad": {"convert": 3 * 5 * 9},
+    "gather elements": {"convert": 10},
+    "gather by tuples": {"convert": 18},
+    "scatter elements": {"convert": 20 + 10, "reduce": 10},
+    "one hot": {"add": 140},
+    "eye": {"convert": 20},
+    "columns to image": {"add": 240},
+    "affine grid": {"mul": 120 * 2, "add": 120 * 2},  # 2 x 5 x 6 places of 2 coordinates
+    "sample a grid": {"mul": 60 * 2 + 180 * 4, "add": 60 * 4 + 180 * 3},  # places into pixels, then 4 neighbours
+    "swiglu": {"exp": 6, "add": 6, "div": 6, "mul": 18},
+    "bernoulli": {"mul": 40, "add": 40, "convert": 40},  # the CPU converts what comes in and goes out
+    "multinomial": {"exp": 20, "add": 20 + 80, "mul": 16, "convert": 20 + 16},  # 8 samples of 4 B: two elements each
+    "determinant": {"mul": 18, "add": 18, "div": 6, "convert": 18 + 2},
+}
+
+
+@pytest.mark.parametrize("case", WORK)
+def test_work_by_hand(whole: Whole, case: str) -> None:
+    """Vector operations by class, from the shapes in ``CASES``."""
+    total: dict[str, int] = {}
+    for op in whole(CASES[case]).trace().phase("frame").ops():
+        for kind, coefs in op.vec.items():
+            total[kind] = total.get(kind, 0) + coefs[0]
+    assert total == WORK[case]

@@ -173,10 +173,11 @@ def test_an_equation_that_does_not_fit_is_an_error(hand: Make, equation: str, me
         ({"transBatchA": 1}, [5, 2, 8], [2, 8, 3], [2, 5, 3]),
     ],
 )
+@pytest.mark.parametrize("kind", ["FusedMatMul", "TransposeMatMul"])
 def test_a_fused_product_reads_its_sides_transposed(
-    hand: Make, attrs: dict[str, int], a: list[int], b: list[int], dims: list[int]
+    hand: Make, kind: str, attrs: dict[str, int], a: list[int], b: list[int], dims: list[int]
 ) -> None:
-    model = one(hand, "FusedMatMul", {"a": a, "b": b}, domain=MS, **attrs)
+    model = one(hand, kind, {"a": a, "b": b}, domain=MS, **attrs)
     assert (model.macs(), model.dims("y0")) == (2 * 5 * 8 * 3, dims)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from bpusim.compiler.dims import Expr
+from bpusim.compiler.dims import Expr, as_expr
 from bpusim.compiler.graph import INTEGER, Stored
 from bpusim.compiler.quant import WeightUse
 from bpusim.compiler.rules import (
@@ -20,6 +20,7 @@ from bpusim.compiler.rules import (
     norms,
     on_cpu,
     pooling,
+    projected,
     quantise,
     recurrent,
     signal,
@@ -40,7 +41,10 @@ FAMILIES: dict[str, tuple[Mapping[str, Rule], str]] = {
     "Contractions": (contract.RULES, "batch, M, K and N by label: GEMMs from left to right; without a K, vector work"),
     "Convolutions": (conv.RULES, "GEMM over output places (transposed: input places); deformable ones sample first"),
     "Pooling": (pooling.RULES, "`reduce` for each element of a window"),
-    "Attention": (attention.RULES, "two GEMMs a KV head over past and new tokens; softmax on the vector unit"),
+    "Attention": (
+        {**attention.RULES, **projected.RULES},
+        "two GEMMs a KV head over past and new tokens; softmax on the vector unit",
+    ),
     "Mixtures of experts": (experts.RULES, "GEMMs of the active experts; all are resident, the active ones are read"),
     "Recurrent layers": (recurrent.RULES, "GEMMs of the gates, step by step; `R` is read each step if it does not fit"),
     "Normalisations, reductions": (norms.RULES, "vector work by row"),
@@ -62,6 +66,7 @@ def _with_scales(rule: Rule) -> Rule:
 
     def apply(ctx: Context) -> Cost | None:
         cost = rule(ctx)
+        _check(ctx, cost)
         if cost is None:
             return None
         if _is_constant(ctx, cost):
@@ -75,6 +80,20 @@ def _with_scales(rule: Rule) -> Rule:
         return cost
 
     return apply
+
+
+def _check(ctx: Context, cost: Cost | None) -> None:
+    """Attributes and sizes that do not go together must not pass as less than no work."""
+    for name, made in ctx.outputs.items():
+        if any(d.is_const and int(d) < 0 for d in made.dims):
+            ctx.fail(f"its result '{name}' would be {list(made.dims)}", do="check the model with onnx")
+    if cost is None:
+        return
+    amounts = [e for g in cost.gemms for e in (g.m, g.k, g.n, as_expr(g.groups))]
+    amounts += [e for w in cost.vec for e in (w.rows, w.length)]
+    counts = [int(e) for e in amounts if e.is_const] + [n for w in cost.vec for n in w.per.values()]
+    if not all(isinstance(n, int) and n >= 0 for n in counts):
+        ctx.fail("its attributes do not fit the sizes of its inputs", do="check the model with onnx")
 
 
 def _scaled(

@@ -80,7 +80,8 @@ def _matmul(ctx: Context) -> Cost:
 
 
 def _fused_matmul(ctx: Context) -> Cost:
-    """``com.microsoft::FusedMatMul``: either side transposed as it is read; a scale folds into the conversion."""
+    """``com.microsoft::FusedMatMul`` (once ``TransposeMatMul``): either side transposed as it is read. A scale folds
+    into the conversion."""
     sides: list[Value] = []
     for i, side in enumerate("AB"):
         v = ctx.value(i)
@@ -193,6 +194,7 @@ RULES = {
     "MatMulNBits": _matmul_nbits,
     "MatMulBnb4": _matmul_nbits,
     "FusedMatMul": _fused_matmul,
+    "TransposeMatMul": _fused_matmul,
     "MatMulInteger": _matmul_integer,
     "MatMulIntegerToFloat": _matmul_integer,
     "QLinearMatMul": _qlinear_matmul,

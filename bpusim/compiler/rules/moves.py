@@ -107,18 +107,28 @@ def _gather_nd(ctx: Context) -> Cost:
 
 
 def _scatter(ctx: Context) -> Cost:
-    """The data is copied, then the updates are placed (and reduced, where asked). ``TensorScatter`` alone, a cache
-    update, works in place."""
-    value, updates = ctx.value(0), ctx.value(1 if ctx.node.type == "TensorScatter" else 2)
+    """The data is copied, then the updates are placed (and reduced, where asked)."""
+    value, updates = ctx.value(0), ctx.value(2)
     out = ctx.out(value.dims)
     assert out is not None
     vec = [VecWork(_COPY, updates.elements)]
     if ctx.attr("reduction", "none") != "none":
         vec.append(VecWork({"reduce": 1}, updates.elements))
-    if ctx.node.type == "TensorScatter":
-        return Cost(vec=vec, weights=ctx.part(updates, updates.elements))
     weights = ctx.part(value, value.elements) + ctx.part(updates, updates.elements)
     return Cost(vec=[VecWork(_COPY, value.elements), *vec], weights=weights)
+
+
+def _cache_update(ctx: Context) -> Cost:
+    """``TensorScatter`` writes new entries in place: into the KV cache, where the buffer is an input of the model."""
+    value, updates = ctx.value(0), ctx.value(1)
+    out = ctx.out(value.dims)
+    assert out is not None
+    cost = Cost(vec=[VecWork(_COPY, updates.elements)], weights=ctx.part(updates, updates.elements))
+    if value.fed:
+        out.fed = True
+        cost.kv_write = updates.elements
+        cost.cache_inputs, cost.cache_outputs = (0,), (0,)
+    return cost
 
 
 def _one_hot(ctx: Context) -> Cost:
@@ -258,7 +268,7 @@ RULES = {
     "Scatter": _scatter,
     "ScatterElements": _scatter,
     "ScatterND": _scatter,
-    "TensorScatter": _scatter,
+    "TensorScatter": _cache_update,
     "OneHot": _one_hot,
     "EyeLike": _eye,
     "Col2Im": _col2im,
