@@ -234,7 +234,7 @@ def _kv_bits(analysis: Analysis) -> int:
 def _context(graph: Graph, options: Options) -> int:
     """Cache entries a sequence may have: as asked, at most the rows of the RoPE table."""
     place = Place(graph.file)
-    caches = [n for n in graph.nodes if n.type == "GroupQueryAttention" and n.attrs.get("do_rotary", 0)]
+    caches = [n for n in with_bodies(graph.nodes) if n.type == "GroupQueryAttention" and n.attrs.get("do_rotary", 0)]
     tables = {graph.stored[n.inputs[7]].dims[0] for n in caches if len(n.inputs) > 7 and n.inputs[7] in graph.stored}
     limit = min(tables, default=0)
     if options.context is None:

@@ -189,6 +189,17 @@ class Graph:
 def ordered(graph: Graph) -> Graph:
     """Program order, dead nodes dropped; one error lists all that is wrong with the wiring."""
     known = graph.stored.keys() | graph.inputs.keys()
+    both = [(o, n) for n in graph.nodes for o in n.outputs if o in known]
+    if both:
+        raise CompileError(
+            [
+                Problem(
+                    f"tensor '{o}' is {'stored' if o in graph.stored else 'an input'}, and made by {n}",
+                    Place(graph.file),
+                )
+                for o, n in both
+            ]
+        )
     nodes = live_nodes(graph.nodes, graph.outputs, known, graph.file)
     return replace(graph, nodes=nodes)
 

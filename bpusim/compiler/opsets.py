@@ -32,6 +32,8 @@ def check_versions(model: onnx.ModelProto, file: str) -> list[str]:
             notes.append(f"{who} is written for opset {o.version} of ai.onnx; forms are known from {OLDEST} on")
     if problems:
         raise CompileError(problems)
+    if not any(o.domain in ("", "ai.onnx") for o in model.opset_import) and any(not n.domain for n in model.graph.node):
+        notes.append("the file states no opset of ai.onnx: its operators are read as those of opset 1")
     if model.ir_version > onnx.IR_VERSION:
         notes.append(
             f"the file format is IR {model.ir_version}; the newest known is {onnx.IR_VERSION}; the operators are known"

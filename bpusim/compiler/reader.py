@@ -18,6 +18,7 @@ __all__ = ["all_tensors", "load_graph", "with_bodies"]
 
 _MOST = 500_000
 """Nodes of a graph whose functions are inlined; more is a file made to exhaust us."""
+_SPARSE = "sparse tensor '{}' is taken as dense: the array skips no zeros"
 _Dims = tuple[int | str | None, ...]
 _Key = tuple[str, str, str]
 
@@ -110,11 +111,19 @@ class _Reader:
     def _store(self, g: onnx.GraphProto, names: dict[str, str]) -> None:
         """Keep the initialisers of a graph, under ``names`` where it gives one."""
         for t in g.initializer:
-            self.stored[names.get(t.name, t.name)] = stored(t)
+            self._keep(names.get(t.name, t.name), stored(t))
         for s in g.sparse_initializer:
             name = names.get(s.values.name, s.values.name)
-            self.stored[name] = sparse(s)
-            self.notes.append(f"sparse tensor '{name}' is taken as dense: the array skips no zeros")
+            self._keep(name, sparse(s))
+            self.notes.append(_SPARSE.format(name))
+
+    def _keep(self, name: str, tensor: Stored) -> None:
+        """A stored tensor, which nothing else may be called."""
+        if name in self.stored:
+            self.problems.append(
+                Problem(f"tensor '{name}' is stored twice", Place(self.file), "export the model again")
+            )
+        self.stored[name] = tensor
 
     def _fresh(self, name: str, prefix: str) -> str:
         """``name``, or one like it that nothing has yet."""
@@ -142,7 +151,9 @@ class _Reader:
                 continue
             name = f"{scope.prefix}/{n.name}" if scope.prefix and n.name else n.name
             if n.op_type == "Constant" and not domain and outputs:
-                self.stored[outputs[0]] = constant({a.name: _attribute(a) for a in attributes})
+                self._keep(outputs[0], constant({a.name: _attribute(a) for a in attributes}))
+                if any(a.name == "sparse_value" for a in attributes):
+                    self.notes.append(_SPARSE.format(outputs[0]))
                 continue
             attrs = {a.name: self._body(a, name or outputs[0], scope) if a.HasField("g") else _attribute(a)
                      for a in attributes}  # fmt: skip

@@ -624,3 +624,43 @@ def test_a_name_that_is_no_text(tmp_path: Path, core: CoreSpec) -> None:
     (tmp_path / "m.onnx").write_bytes(data.replace(b"abcd", b"ab\xff\xfe"))
     with pytest.raises(CompileError, match="the file is damaged: a name in it is not UTF-8 text"):
         compile_model(tmp_path / "m.onnx", core)
+
+
+# --- names used twice
+
+
+def test_a_tensor_stored_twice(trace: Callable[..., Trace]) -> None:
+    proto = model([node("MatMul", ["x", "w"], ["y"])], *io([1, 8], [1, 8]), [W8, W8])
+    assert refusal(trace, proto) == ["tensor 'w' is stored twice; export the model again"]
+
+
+def test_a_tensor_stored_and_made(trace: Callable[..., Trace]) -> None:
+    nodes = [node("Relu", ["x"], ["w"], name="r"), node("MatMul", ["x", "w"], ["y"])]
+    assert refusal(trace, model(nodes, *io([8, 8], [8, 8]), [W8])) == ["tensor 'w' is stored, and made by Relu 'r'"]
+
+
+def test_an_inner_graph_may_use_the_names_around_it_again(trace: Callable[..., Trace]) -> None:
+    """Its own ``w`` of 8 x 4 hides the 8 x 8 outside."""
+    out = [helper.make_empty_tensor_value_info("y")]
+    own = helper.make_graph([node("MatMul", ["x", "w"], ["y"])], "t", [], out, [stored("w", floats(8, 4))])
+    other = helper.make_graph([node("MatMul", ["x", "w"], ["y"])], "e", [], out)
+    nodes = [node("If", ["c"], ["y"], name="sel", then_branch=own, else_branch=other)]
+    proto = model(nodes, [value("x", FLOAT, [1, 8]), value("c", BOOL, [])], out, [W8])
+    assert [macs(trace(proto, bind={"c": c})) for c in (1, 0)] == [32, 64]
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_a_batch_of_none(trace: Callable[..., Trace], batch: int) -> None:
+    """Nothing goes in, nothing is done, and nothing fails."""
+    nodes = [
+        node("Conv", ["x", "k"], ["c"]),
+        node("Relu", ["c"], ["r"]),
+        node("GlobalAveragePool", ["r"], ["p"]),
+        node("Flatten", ["p"], ["f"]),
+        node("MatMul", ["f", "w"], ["m"]),
+        node("Softmax", ["m"], ["y"]),
+    ]
+    weights = [stored("k", floats(8, 3, 3, 3)), W8]
+    made = trace(model(nodes, *io(["n", 3, 6, 6], ["n", 8]), weights), bind={"n": batch})
+    assert macs(made) == batch * (27 * 8 * 16 + 64)
+    assert made.bind("frame").traffic().get(("io", False), 0) == batch * 3 * 36 * 2
