@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 
 import onnx
@@ -147,7 +147,8 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
         if any(t.startswith("?") for v in found if v is not None for d in v.dims for t in d.terms):
             walk.unbound = True
         else:
-            walk.problems += [p if p.do else replace(p, do=walk.how_bound(node)) for p in e.problems]
+            for p in e.problems:
+                walk.refuse(node, p.what.removeprefix(f"{node}: "), p.do or walk.how_bound(node))
         walk.lose(node)
         return
     except MALFORMED as e:  # attributes of another kind or number than the operator set says

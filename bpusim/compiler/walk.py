@@ -33,6 +33,8 @@ class Walk:
     lost: set[str] = field(default_factory=set)
     """Tensors of unknown shape: what depends on them cannot be judged."""
     problems: list[Problem] = field(default_factory=list)
+    blamed: dict[tuple[str, str, str], list[Node]] = field(default_factory=dict)
+    """Nodes by type, by what is wrong with them, and by what to do."""
     unbound: bool = False
     """Whether something could not be worked out because a size is not bound."""
     ruleless: dict[str, list[Node]] = field(default_factory=dict)
@@ -68,7 +70,7 @@ class Walk:
 
     def refuse(self, node: Node, what: str, do: str = "") -> None:
         """Note what is wrong with ``node``; its results are lost."""
-        self.problems.append(Problem(f"{node}: {what}", self.place, do))
+        self.blamed.setdefault((node.kind, what, do), []).append(node)
         self.lose(node)
 
     def lose(self, node: Node) -> None:
@@ -177,11 +179,11 @@ class Walk:
 
     def finish(self) -> None:
         """Raise all that is wrong, if anything is."""
-        for what, nodes in self.ruleless.items():
-            kind, _, rest = what.partition("\n")
-            rest, _, do = rest.partition("\n")
-            times = f"{len(nodes)} x {kind}, first '{nodes[0].label}'" if len(nodes) > 1 else str(nodes[0])
-            self.problems.append(Problem(f"{times}: no cost rule for {kind}{rest}", self.place, do))
+        for (kind, what, do), nodes in self.blamed.items():
+            self.problems.append(Problem(f"{_times(kind, nodes)}: {what}", self.place, do))
+        for told, nodes in self.ruleless.items():
+            kind, what, do = told.split("\n", 2)
+            self.problems.append(Problem(f"{_times(kind, nodes)}: no cost rule for {kind}{what}", self.place, do))
         if self.unbound or (self.problems and not self.bindings.preset):  # one round of binding, not two
             self.problems = self.unbound_sizes() + self.problems
         self._check_assumptions()
@@ -201,3 +203,8 @@ class Walk:
             elif not self.problems:
                 what = f"--assume {name}: nothing is unknown of this node, or it is not reached"
                 self.problems.append(Problem(what, self.place, "leave it out"))
+
+
+def _times(kind: str, nodes: list[Node]) -> str:
+    """A node, or how many of its kind there are and which is the first."""
+    return f"{len(nodes)} x {kind}, first '{nodes[0].label}'" if len(nodes) > 1 else str(nodes[0])

@@ -664,3 +664,16 @@ def test_a_batch_of_none(trace: Callable[..., Trace], batch: int) -> None:
     made = trace(model(nodes, *io(["n", 3, 6, 6], ["n", 8]), weights), bind={"n": batch})
     assert macs(made) == batch * (27 * 8 * 16 + 64)
     assert made.bind("frame").traffic().get(("io", False), 0) == batch * 3 * 36 * 2
+
+
+def test_nodes_with_one_mistake_are_counted(trace: Callable[..., Trace]) -> None:
+    """Three convolutions with a kernel for other channels, and a product that does not fit: two lines."""
+    nodes = [node("Conv", ["x", "k"], [f"c{i}"], name=f"conv{i}") for i in range(3)]
+    nodes.append(node("MatMul", ["x", "w"], ["m"], name="mm"))
+    outputs = [helper.make_empty_tensor_value_info(o) for o in ("c0", "c1", "c2", "m")]
+    proto = model(nodes, io([1, 4, 6, 6], [])[0], outputs, [stored("k", floats(8, 3, 3, 3)), W8])
+    assert refusal(trace, proto) == [
+        "3 x Conv, first 'conv0': the input [1, 4, 6, 6] has 4 channels, the kernel [8, 3, 3, 3] takes 3 in each of 1 "
+        "groups",
+        "MatMul 'mm': shapes do not match: [1, 4, 6, 6] by [8, 8]",
+    ]
