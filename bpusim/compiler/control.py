@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bpusim.compiler.dims import as_expr
-from bpusim.compiler.graph import Body, Node
+from bpusim.compiler.graph import Body, Node, Stored
 from bpusim.compiler.values import Value
 from bpusim.compiler.walk import MOST, Step, Walk
 
@@ -160,8 +160,12 @@ def _scan(walk: Walk, node: Node) -> None:
     for one in passes:
         for name, axis, formal in zip(node.inputs[states:], axes, one.inputs[states:], strict=True):
             whole = walk.values[name]
-            rest = [d for i, d in enumerate(whole.dims) if i != axis % len(whole.dims)]
-            walk.values[formal] = Value(tuple(rest), whole.dtype, None, whole.weight, whole.book, whole.storage)
+            rest = tuple(d for i, d in enumerate(whole.dims) if i != axis % len(whole.dims))
+            if whole.weight is not None and all(d.is_const for d in rest):  # each pass reads its part of the weight
+                walk.stored[formal] = Stored(whole.dtype, tuple(map(int, rest)))
+                walk.values[formal] = Value.of_stored(formal, walk.stored[formal])
+            else:
+                walk.values[formal] = Value(rest, whole.dtype, book=whole.book, storage=whole.storage)
     items: list[Node | Step] = []
     for one in passes:
         items += [_copy(walk, s, t) for s, t in zip(carried, one.inputs[:states], strict=True)]

@@ -85,8 +85,8 @@ def _what_it_is(data: bytes) -> str:
     for magic, what in _MAGIC.items():
         if data.startswith(magic):
             return f"it looks like {what}"
-    if data[9:10] == b"{" or data[4:8] == b"TFL3":
-        return f"it looks like a {'safetensors' if data[9:10] == b'{' else 'TensorFlow Lite'} file"
+    if data[8:9] == b"{" or data[4:8] == b"TFL3":
+        return f"it looks like a {'safetensors' if data[8:9] == b'{' else 'TensorFlow Lite'} file"
     head = data[:512]
     if not any(b < 9 or 13 < b < 32 for b in head):
         return "it is text"

@@ -271,6 +271,20 @@ def test_a_scan_takes_one_pass_an_element(trace: Callable[..., Trace]) -> None:
     ]
 
 
+def test_a_scan_over_weights_reads_each_part_once(trace: Callable[..., Trace]) -> None:
+    """Five 8 x 8 matrices, one a pass: 5 x 64 products and 5 x 256 B, not five times all."""
+    body = helper.make_graph(
+        [node("MatMul", ["s", "m"], ["t"], name="mm")],
+        "body",
+        [value("s", FLOAT, [1, 8]), value("m", FLOAT, [8, 8])],
+        [value("t", FLOAT, [1, 8])],
+    )
+    scan = node("Scan", ["x", "w5"], ["y"], body=body, num_scan_inputs=1)
+    made = trace(model([scan], *io([1, 8], [1, 8]), [stored("w5", floats(5, 8, 8))]))
+    assert (macs(made), made.resident_bytes) == (5 * 64, 5 * 256)
+    assert made.bind("frame").traffic()["weights", False] == 5 * 256
+
+
 # --- sizes
 
 
@@ -677,3 +691,25 @@ def test_nodes_with_one_mistake_are_counted(trace: Callable[..., Trace]) -> None
         "groups",
         "MatMul 'mm': shapes do not match: [1, 4, 6, 6] by [8, 8]",
     ]
+
+
+# --- files that are no models
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"PK\x03\x04archive/data.pkl", "it looks like a ZIP archive, as PyTorch checkpoints are"),
+        (b"GGUF\x03\x00\x00\x00", "it looks like a GGUF file"),
+        (b"<!DOCTYPE html>", "it looks like an HTML or XML page, as a failed download leaves it"),
+        (b"\x1c\x00\x00\x00TFL3\x00", "it looks like a TensorFlow Lite file"),
+        (b'\x80\x00\x00\x00\x00\x00\x00\x00{"__metadata__":{}}', "it looks like a safetensors file"),
+        (b"\xff\xff\xff\x00\x01", "its bytes do not read as a protobuf message"),
+    ],
+)
+def test_other_files_are_told_by_their_first_bytes(tmp_path: Path, core: CoreSpec, data: bytes, what: str) -> None:
+    (tmp_path / "m.onnx").write_bytes(data)
+    with pytest.raises(CompileError) as caught:
+        compile_model(tmp_path / "m.onnx", core)
+    (problem,) = caught.value.problems
+    assert problem.what == f"not an ONNX file, or a damaged one: {what}"
