@@ -13,9 +13,10 @@ from bpusim.compiler.external import check_external
 from bpusim.compiler.files import read_model
 from bpusim.compiler.graph import Graph
 from bpusim.compiler.lower import Lowered, fuse, lower
+from bpusim.compiler.nested import all_tensors, with_bodies
 from bpusim.compiler.qdq import folded_conversions
 from bpusim.compiler.quant import PLANS, Plan, WeightUse
-from bpusim.compiler.reader import all_tensors, load_graph, with_bodies
+from bpusim.compiler.reader import load_graph
 from bpusim.compiler.symbols import bind
 from bpusim.compiler.target import SMALLEST_SCRATCHPAD, Target
 from bpusim.errors import CompileError, Place, did_you_mean

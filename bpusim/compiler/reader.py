@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import onnx
 
+from bpusim.compiler.dead import dead_parts
 from bpusim.compiler.graph import Body, Graph, Node, Stored, live_nodes, ordered
+from bpusim.compiler.nested import all_tensors
 from bpusim.compiler.opsets import check_versions
 from bpusim.compiler.tensors import constant, sparse, stored
 from bpusim.compiler.twins import twins
 from bpusim.errors import CompileError, Place, Problem
 
-__all__ = ["all_tensors", "load_graph", "with_bodies"]
+__all__ = ["load_graph"]
 
 _MOST = 500_000
 """Nodes of a graph whose functions are inlined; more is a file made to exhaust us."""
@@ -34,24 +36,6 @@ def load_graph(model: onnx.ModelProto, file: str, sha256: str) -> Graph:
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as e:
         what = f"the file is damaged: {type(e).__name__}: {e}"
         raise CompileError(what, place=Place(file), do="export or download it again") from e
-
-
-def all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor a model stores, also in the graphs inside its nodes and in its functions."""
-    nodes: list[Iterable[onnx.NodeProto]] = [f.node for f in model.functions]
-    graphs = [model.graph]
-    while graphs or nodes:
-        if graphs:
-            graph = graphs.pop()
-            yield from graph.initializer
-            nodes.append(graph.node)
-        for node in nodes.pop():
-            for a in node.attribute:
-                if a.HasField("t"):
-                    yield a.t
-                yield from a.tensors
-                graphs += [a.g] if a.HasField("g") else []
-                graphs += a.graphs
 
 
 @dataclass(slots=True)
@@ -105,7 +89,7 @@ class _Reader:
             self.notes,
         )
         live = ordered(graph)
-        live.notes += _dead(graph, live) + twins(all_tensors(model))
+        live.notes += dead_parts(graph, live) + twins(all_tensors(model))
         return live
 
     def _store(self, g: onnx.GraphProto, names: dict[str, str]) -> None:
@@ -253,37 +237,6 @@ class _All:
 
     def __contains__(self, name: object) -> bool:
         return True
-
-
-def _dead(graph: Graph, live: Graph) -> list[str]:
-    """What leads to no output: left out, and worth a note."""
-    kept = {id(n) for n in live.nodes}
-    nodes = [n for n in graph.nodes if id(n) not in kept]
-    reads = {*live.outputs, *(x for n in with_bodies(live.nodes) for x in n.inputs)}
-    reads |= {o for n in with_bodies(live.nodes) for b in n.bodies for o in b.outputs}
-    tensors = {name: t for name, t in live.stored.items() if name not in reads}
-    weights = {name: t for name, t in tensors.items() if t.values is None and t.floats is None}
-    parts = []
-    if nodes:
-        parts.append(f"{len(nodes)} node{'s' * (len(nodes) > 1)} ({_some([str(n) for n in nodes])})")
-    if weights:
-        size = sum(t.bytes for t in weights.values())
-        parts.append(f"{len(weights)} tensor{'s' * (len(weights) > 1)} of {size} B ({_some(list(weights))})")
-    return [f"leads to no output and costs nothing: {', '.join(parts)}"] if parts else []
-
-
-def with_bodies(nodes: Iterable[Node]) -> Iterator[Node]:
-    """All nodes, those in the graphs inside them too."""
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        yield node
-        pending += [n for body in node.bodies for n in body.nodes]
-
-
-def _some(names: list[str], most: int = 4) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def _domain(name: str) -> str:

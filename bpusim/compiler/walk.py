@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bpusim.compiler.graph import INTEGER, Graph, Node, Stored
-from bpusim.compiler.reader import with_bodies
+from bpusim.compiler.nested import with_bodies
 from bpusim.compiler.symbols import Bindings, leaves
 from bpusim.compiler.values import Value
 from bpusim.errors import CompileError, Place, Problem, did_you_mean

@@ -133,3 +133,9 @@ def hand(core: CoreSpec) -> Callable[..., Hand]:
         return Hand(helper.make_model(graph, opset_imports=opsets), core)
 
     return make
+
+
+@pytest.fixture
+def trace(core: CoreSpec) -> Callable[..., Trace]:
+    """``trace(proto, bind=...)``."""
+    return lambda proto, **options: compile_graph(load_graph(proto, "m.onnx", ""), core, Options(**options))
