@@ -101,7 +101,7 @@ def lower(name: str, analysis: Analysis, drafts: list[Draft], plan: Plan, target
     drafts = _with_rope(drafts)
     sizes = _sizes(analysis, drafts, target)
     place = Placement(drafts, sizes, analysis, target.core.activations)
-    kv_bytes = 2 if plan.name != "keep" else ELEMENT_BITS[analysis.kv_dtype] // 8
+    kv_bits = 16 if plan.name != "keep" else ELEMENT_BITS[analysis.kv_dtype]
     ops: list[RawOp] = []
     weights: dict[str, WeightUse] = {}
     users: dict[str, list[str]] = {}
@@ -131,13 +131,19 @@ def lower(name: str, analysis: Analysis, drafts: list[Draft], plan: Plan, target
         for use in d.cost.resident:
             users.setdefault(use.tensor, [])
         if d.cost.kv_read.terms:
-            read["kv"] = target.each(d.cost.kv_read.padded(target.chunk) * kv_bytes)
+            read["kv"] = target.each(_packed(d.cost.kv_read.padded(target.chunk), kv_bits))
         if d.cost.kv_write.terms:
-            write["kv"] = target.each(d.cost.kv_write.padded(target.chunk) * kv_bytes)
-            kv_per_token += d.cost.kv_write.terms.get("tokens", d.cost.kv_write.terms.get("1", 0)) * kv_bytes
+            write["kv"] = target.each(_packed(d.cost.kv_write.padded(target.chunk), kv_bits))
+            each = _packed(d.cost.kv_write, kv_bits).terms
+            kv_per_token += each.get("tokens", each.get("1", 0))
         ops.append(_raw(d, names[j], read, write, place.live_bytes(j), place.crossing_tensors(j), target))
     phase, instances = fold_phase(name, ops, lambda at: _carry(place, at, target), tokens)
     return Lowered(phase, weights, instances, users, place.workspace, kv_per_token, place.spilled)
+
+
+def _packed(elements: Expr, bits: int) -> Expr:
+    """Bytes of elements of ``bits``: each part rounds up to whole bytes."""
+    return Expr({t: -(-c * bits // 8) for t, c in elements.terms.items()})
 
 
 def _carry(place: Placement, at: int, target: Target) -> tuple[Expr, int]:

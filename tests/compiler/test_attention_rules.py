@@ -365,3 +365,17 @@ def test_a_prompt_without_a_past(hand: Make) -> None:
     model = hand([made], inputs, ["y", "nk", "nv"])
     assert model.macs() == 2 * QUERY * 7 * 7
     assert _kv(model.trace(), "frame", 0) == (0, 7 * SLOT * 2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "row"),
+    [(TensorProto.FLOAT16, 16, 32), (TensorProto.INT8, 16, 16), (TensorProto.INT4, 16, 8), (TensorProto.UINT8, 8, 8)],
+)
+def test_a_cache_may_be_narrow(hand: Make, dtype: int, width: int, row: int) -> None:
+    """16 values of a head in 16 bits, 8, 4, or two to a byte: 10 entries of 2 x 2 rows are read, one is written."""
+    model = grouped(hand, past=10)
+    for value in model.proto.graph.input:
+        if value.name in ("pk", "pv"):
+            value.CopyFrom(helper.make_tensor_value_info(value.name, dtype, [1, KV_HEADS, 10, width]))
+    assert model.macs() == 2 * QUERY * 11
+    assert _kv(model.trace(), "frame", 0) == (10 * 4 * row, 4 * row)

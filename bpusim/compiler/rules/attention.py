@@ -44,13 +44,18 @@ def _group_query_attention(ctx: Context) -> Cost:
     valid = capacity if past is None else valid_entries(ctx, capacity, tokens, ctx.optional(6))
     ctx.out((batch, tokens, heads * head_dim))
     held = capacity + tokens if valid == capacity else capacity  # of a known total: a buffer used in place
+    stored = head_dim  # elements of a cached row: fewer where several share a byte
+    if past is not None and past.dims[3].is_const:
+        stored = int(past.dims[3])
     for index in (1, 2):
-        ctx.out((batch, kv_heads, held, head_dim), index=index, dtype=None if past is None else past.dtype)
+        ctx.out((batch, kv_heads, held, stored), index=index, dtype=None if past is None else past.dtype)
     left = ctx.attr("local_window_size", -1)
     if not left:
         ctx.fail("a window of 0 entries", do="state -1 for none")
     old = seen_entries(ctx, valid, left)
     cost = attention_cost(Shape(heads, kv_heads, head_dim, head_dim, tokens, old, tokens), cached=True)
+    slot = 2 * kv_heads * stored
+    cost.kv_read, cost.kv_write = old * slot, tokens * slot
     cost.cache_inputs, cost.cache_outputs = (() if past is None else (3, 4)), (1, 2)
     if ctx.attr("softcap", 0.0):
         cost.vec.append(VecWork(SOFTCAP, tokens * heads, old + tokens))
