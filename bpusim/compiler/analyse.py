@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import onnx
@@ -15,7 +15,7 @@ from bpusim.compiler.dims import as_expr
 from bpusim.compiler.fold_arrays import ARRAYS, fold_arrays
 from bpusim.compiler.fold_floats import fold_floats
 from bpusim.compiler.fold_ints import fold, foldable
-from bpusim.compiler.graph import ELEMENT_BITS, INTEGER, Graph, Node, Stored
+from bpusim.compiler.graph import ELEMENT_BITS, FLOATS, INTEGER, Graph, Node, Stored
 from bpusim.compiler.opsets import adapted
 from bpusim.compiler.rules import DOMAINS, REFUSED, RULES
 from bpusim.compiler.symbols import Bindings
@@ -130,6 +130,8 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
             out.values.update(zip(node.outputs, folded, strict=False))
             out.bookkeeping.append(node)
             return
+        if node.type == "Cast" and _cast_weight(node, inputs[0], out):
+            return
         if any(v is not None and v.dtype == onnx.TensorProto.STRING for v in inputs) and node.type not in _NAMING:
             _refuse_strings(node, inputs, rule is None, walk)
             return
@@ -156,6 +158,16 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
         walk.refuse(node, what, "check the model with onnx")
         return
     _record(context, cost, walk, out, on_cpu)
+
+
+def _cast_weight(node: Node, value: Value | None, out: Analysis) -> bool:
+    """A stored tensor cast to floats of another width stays the tensor it is: its bytes are those in the file."""
+    to = int(node.attrs["to"])
+    if value is None or value.weight is None or not {value.dtype, to} <= FLOATS:
+        return False
+    out.values[node.outputs[0]] = replace(value, dtype=to)
+    out.views.append(node)
+    return True
 
 
 def _folded(node: Node, inputs: list[Value | None], out: Analysis) -> list[Value] | None:

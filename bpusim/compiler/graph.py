@@ -15,7 +15,7 @@ from bpusim.errors import CompileError, Place, Problem, did_you_mean
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ELEMENT_BITS", "INTEGER", "Body", "Graph", "Node", "Stored", "live_nodes", "ordered"]
+__all__ = ["ELEMENT_BITS", "FLOATS", "INTEGER", "Body", "Graph", "Node", "Stored", "live_nodes", "ordered"]
 
 ELEMENT_BITS: dict[int, int] = {
     onnx.TensorProto.FLOAT: 32,
@@ -47,6 +47,12 @@ ELEMENT_BITS: dict[int, int] = {
 }
 """Stored bits of an element by ONNX element type; strings have none."""
 
+FLOATS = {
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.DOUBLE,
+    onnx.TensorProto.FLOAT16,
+    onnx.TensorProto.BFLOAT16,
+}
 INTEGER = {
     onnx.TensorProto.INT64,
     onnx.TensorProto.INT32,

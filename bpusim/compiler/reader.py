@@ -68,6 +68,7 @@ class _Reader:
         model, g = self.model, self.model.graph
         self.notes += check_versions(model, self.file)
         self._store(g, {})
+        self._compare(g)
         opsets = {o.domain or "ai.onnx": o.version for o in model.opset_import}
         self.used |= {v.name for v in g.input} | {o for n in g.node for o in n.output} | self.stored.keys()
         names = _Same()
@@ -100,6 +101,14 @@ class _Reader:
             name = names.get(s.values.name, s.values.name)
             self._keep(name, sparse(s))
             self.notes.append(_SPARSE.format(name))
+
+    def _compare(self, g: onnx.GraphProto) -> None:
+        """Note weights that the file lists among its inputs with other dims."""
+        for name, (_, dims) in ((v.name, _declared(v)) for v in g.input if v.name in self.stored):
+            own = list(self.stored[name].dims)
+            same = len(dims) == len(own) and all(d == o for d, o in zip(dims, own, strict=True) if isinstance(d, int))
+            if dims and not same:
+                self.notes.append(f"the file states '{name}' as {list(dims)}; stored and used is {own}")
 
     def _keep(self, name: str, tensor: Stored) -> None:
         """A stored tensor, which nothing else may be called."""
@@ -258,7 +267,8 @@ def _referred(a: onnx.AttributeProto, attrs: Mapping[str, onnx.AttributeProto]) 
 
 def _declared(value: onnx.ValueInfoProto) -> tuple[int, _Dims]:
     t = value.type.tensor_type
-    dims = [d.dim_param or (d.dim_value if d.HasField("dim_value") else None) for d in t.shape.dim]
+    # Some exporters write -1 for a size they do not know.
+    dims = [d.dim_param or (d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None) for d in t.shape.dim]
     return t.elem_type, tuple(dims)
 
 

@@ -31,7 +31,9 @@ def stored(t: onnx.TensorProto) -> Stored:
         raise CompileError(f"tensor '{t.name}' has element type {_type_name(t.data_type)}, which has no known size")
     if t.data_location == onnx.TensorProto.EXTERNAL:
         return Stored(t.data_type, dims)
-    count = prod(dims)
+    count, held, wanted = prod(dims), len(t.raw_data), Stored(t.data_type, dims).bytes
+    if 0 < held < wanted:
+        raise CompileError(f"tensor '{t.name}': its dims {list(dims)} need {wanted} bytes, the file holds {held}")
     if t.data_type in INTEGER and count <= _SMALL:
         return Stored(t.data_type, dims, onnx.numpy_helper.to_array(t).astype(np.int64))
     if t.data_type in _FLOATS and count <= _FEW and (t.raw_data or t.float_data or t.double_data or t.int32_data):

@@ -236,3 +236,39 @@ def test_other_files_are_told_by_their_first_bytes(tmp_path: Path, core: CoreSpe
         compile_model(tmp_path / "m.onnx", core)
     (problem,) = caught.value.problems
     assert problem.what == f"not an ONNX file, or a damaged one: {what}"
+
+
+# --- stored tensors
+
+
+def test_a_table_cast_for_one_of_its_uses_is_one(trace: Callable[..., Trace]) -> None:
+    """fp16 for the tokens, fp32 for the head: the file holds it once, 128,000 B."""
+    nodes = [
+        node("Gather", ["E", "ids"], ["t"]),
+        node("Cast", ["t"], ["x"], to=FLOAT),
+        node("Cast", ["E"], ["F"], to=FLOAT),
+        node("Transpose", ["F"], ["G"], perm=[1, 0]),
+        node("MatMul", ["x", "G"], ["y"]),
+    ]
+    table = stored("E", floats(1000, 64, dtype=np.float16))
+    made = trace(model(nodes, [value("ids", INT64, [1, 1])], [value("y", FLOAT, [1, 1, 1000])], [table]))
+    assert (made.resident_bytes, made.bind("frame").traffic()["weights", False]) == (128_000, 128_128)
+
+
+def test_a_tensor_with_too_few_bytes_inside_the_file(trace: Callable[..., Trace]) -> None:
+    short = TensorProto(name="w", dims=[64, 64], data_type=FLOAT, raw_data=bytes(1000))
+    assert refusal(trace, product([1, 64], [64, 64], [1, 64], short)) == [
+        "tensor 'w': its dims [64, 64] need 16384 bytes, the file holds 1000"
+    ]
+
+
+def test_a_weight_that_the_file_lists_with_other_dims(trace: Callable[..., Trace]) -> None:
+    proto = product([1, 8], [8, 8], [1, 8])
+    proto.graph.input.append(value("w", FLOAT, [9, 8]))
+    assert trace(proto).header.report["notes"] == ["the file states 'w' as [9, 8]; stored and used is [8, 8]"]
+
+
+def test_a_size_of_minus_one_is_one_that_is_not_known(trace: Callable[..., Trace]) -> None:
+    proto = model([node("Relu", ["x"], ["y"])], *io([-1, 4], [-1, 4]))
+    assert refusal(trace, proto) == ["the size 'x[0]' is not bound; add the input's whole shape: --bind x=Nx4"]
+    assert trace(proto, shapes={"x": (3, 4)}).bind("frame").traffic()["io", False] == 24
