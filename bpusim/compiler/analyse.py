@@ -17,6 +17,7 @@ from bpusim.compiler.fold_floats import fold_floats
 from bpusim.compiler.fold_ints import fold, foldable
 from bpusim.compiler.graph import ELEMENT_BITS, FLOATS, INTEGER, Graph, Node, Stored
 from bpusim.compiler.opsets import adapted
+from bpusim.compiler.refusals import refuse_lost, refuse_strings, refuse_type
 from bpusim.compiler.rules import DOMAINS, REFUSED, RULES
 from bpusim.compiler.symbols import Bindings
 from bpusim.compiler.values import Context, Cost, Value, VecWork
@@ -112,7 +113,7 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
     special = not node.domain and (node.type in CONTROL or node.type in DATA_SIZED)
     if walk.lost.intersection(node.needs):
         if rule is None and not special and not foldable(node):
-            _without_inputs(node, walk)
+            refuse_lost(node, walk)
         walk.lose(node)
         return
     found = [walk.values.get(i) for i in node.inputs]
@@ -133,7 +134,7 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
         if node.type == "Cast" and _cast_weight(node, inputs[0], out):
             return
         if any(v is not None and v.dtype == onnx.TensorProto.STRING for v in inputs) and node.type not in _NAMING:
-            _refuse_strings(node, inputs, rule is None, walk)
+            refuse_strings(node, inputs, rule is None, walk)
             return
         if special and node.type in CONTROL:
             expand(walk, node)
@@ -245,12 +246,12 @@ def _without_rule(node: Node, inputs: list[Value | None], walk: Walk, out: Analy
         bound = [walk.bindings.size(d, "") for d in dims]
         open_ = any(t.startswith("?") for b in bound for t in b.terms)
         if o not in walk.graph.annotated or open_ or dtype not in ELEMENT_BITS or not known:
-            return _refuse_type(node, walk, known, f", and the file does not state the shape of '{o}'")
+            return refuse_type(node, walk, known, f", and the file does not state the shape of '{o}'")
         made[o] = Value(tuple(bound), dtype, storage=o)
     stored = [v for v in inputs if v is not None and v.weight is not None]
     wide = any(len(v.dims) > 1 and prod(out.stored[v.weight].dims) > _WIDE for v in stored if v.weight)
     if node.type in REFUSED or wide or node.bodies:
-        return _refuse_type(node, walk, known, "")
+        return refuse_type(node, walk, known, "")
     if strict:
         walk.ruleless.setdefault(f"{node.kind}\n\ndrop --strict to run it on the CPU", []).append(node)
     activations = [v for v in inputs if v is not None and not v.static]
@@ -262,44 +263,6 @@ def _without_rule(node: Node, inputs: list[Value | None], walk: Walk, out: Analy
     why = "no cost rule: priced as a multiply and an add per element"
     out.drafts.append(_draft(node, inputs, made, cost, True, why))
     return True
-
-
-def _without_inputs(node: Node, walk: Walk) -> None:
-    """A node without a rule whose inputs are unknown: noted now if it is refused in any case."""
-    known = bool(node.domain) or onnx.defs.has(node.type)
-    unstated = [o for o in node.outputs if o and o not in walk.graph.annotated]
-    told = any(key.startswith(f"{node.kind}\n") for key in walk.ruleless)
-    if unstated or not known or told or node.type in REFUSED:
-        _refuse_type(node, walk, known, f", and the file does not state the shape of '{(unstated or [''])[0]}'")
-
-
-def _refuse_strings(node: Node, inputs: list[Value | None], ruleless: bool, walk: Walk) -> None:
-    """Note a node that reads strings: they have no size of their own, so no cost is known."""
-    do = "cut it off with --until, or leave text to the host and feed numbers"
-    if ruleless:
-        key = f"{node.kind}\n, which reads strings: their size is not known before the run\n{do}"
-        walk.ruleless.setdefault(key, []).append(node)
-        walk.lose(node)
-        return
-    name = next(n for n, v in zip(node.inputs, inputs, strict=True) if v and v.dtype == onnx.TensorProto.STRING)
-    walk.refuse(node, f"tensor '{name}' has element type STRING, which has no size before the run", do)
-
-
-def _refuse_type(node: Node, walk: Walk, known: bool, shape: str) -> bool:
-    """Note a node that cannot be priced, with the others of its type; the first one's reason stands for all."""
-    why = shape
-    do = "state it there to have the op priced on the CPU by its elements, or replace it, or cut it off with --until"
-    if not known:
-        why, do = (
-            ": the standard operators do not have it",
-            "replace it by ops that have one, or cut it off with --until",
-        )
-    elif node.type in REFUSED or not shape:
-        why = f", {REFUSED.get(node.type, 'whose work does not follow from the sizes of its results')}"
-        do = "replace it by ops that have one (a MatMul, a Conv), or cut it off with --until"
-    told = next((key for key in walk.ruleless if key.startswith(f"{node.kind}\n")), f"{node.kind}\n{why}\n{do}")
-    walk.ruleless.setdefault(told, []).append(node)
-    return False
 
 
 def _check_bound(walk: Walk, out: Analysis) -> None:
