@@ -17,6 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import validation
 
+from bpusim.compiler.rules.table import op_table
 from bpusim.scenario import json_schema
 
 DOCS = Path(__file__).resolve().parent
@@ -90,6 +91,14 @@ def validation_text() -> str:
     return text
 
 
+def traces_text() -> str:
+    """TRACES.md with its table of operators made anew."""
+    text = (DOCS / "TRACES.md").read_text(encoding="utf-8")
+    return re.sub(
+        r"(<!-- begin:ops -->\n).*?(<!-- end:ops -->)", lambda m: m[1] + op_table() + m[2], text, flags=re.DOTALL
+    )
+
+
 def picture() -> str:
     """What ``bpusim run scenarios/dual_replica.yaml`` shows, as SVG."""
     from rich.console import Console
@@ -104,7 +113,12 @@ def picture() -> str:
 
 
 def main() -> None:
-    texts = {"scenario.schema.json": schema_text, "SCENARIO.md": reference, "VALIDATION.md": validation_text}
+    texts = {
+        "scenario.schema.json": schema_text,
+        "SCENARIO.md": reference,
+        "TRACES.md": traces_text,
+        "VALIDATION.md": validation_text,
+    }
     if "--check" in sys.argv:
         stale = [n for n, make in texts.items() if (DOCS / n).read_text(encoding="utf-8") != make()]
         if stale:

@@ -128,8 +128,15 @@ def schema() -> None:
     "--bind",
     "binds",
     multiple=True,
-    metavar="NAME=SIZE",
-    help="A size by symbol, or an input's shape: data=1x3x224x224.",
+    metavar="NAME=NUMBER",
+    help="A size by symbol, a scalar input's value, or an input's shape: data=1x3x224x224.",
+)
+@click.option(
+    "--assume",
+    "assumes",
+    multiple=True,
+    metavar="NODE=WHAT",
+    help="What only the data decide: then or else of an If, passes of a Loop, entries of a NonZero.",
 )
 @click.option("--until", "outputs", multiple=True, metavar="TENSOR", help="Compile only what computes this tensor.")
 @click.option("--cores", help="Pin the trace to cores: 0 or 0,1; any by default.")
@@ -148,6 +155,7 @@ def compile(
     fallback_ops: Sequence[str],
     strict: bool,
     binds: Sequence[str],
+    assumes: Sequence[str],
     outputs: Sequence[str],
     cores: str | None,
 ) -> None:
@@ -173,6 +181,7 @@ def compile(
         fallback_ops=tuple(fallback_ops),
         strict=strict,
         binds=tuple(binds),
+        assumes=tuple(assumes),
         outputs=tuple(outputs),
         cores=cores,
     )

@@ -2,57 +2,35 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import onnx
 
-from bpusim.compiler.dims import Expr, as_expr
-from bpusim.compiler.fold_ints import fold
-from bpusim.compiler.graph import INTEGER, Graph, Node, Stored
-from bpusim.compiler.rules import DOMAINS, RULES
+from bpusim.compiler.control import CONTROL, expand
+from bpusim.compiler.data_sizes import DATA_SIZED, data_sized
+from bpusim.compiler.dims import as_expr
+from bpusim.compiler.fold_arrays import ARRAYS, fold_arrays
+from bpusim.compiler.fold_floats import fold_floats
+from bpusim.compiler.fold_ints import fold, foldable
+from bpusim.compiler.graph import ELEMENT_BITS, FLOATS, INTEGER, Graph, Node, Stored
+from bpusim.compiler.opsets import adapted
+from bpusim.compiler.refusals import refuse_lost, refuse_strings, refuse_type
+from bpusim.compiler.rules import DOMAINS, REFUSED, RULES
+from bpusim.compiler.symbols import Bindings
 from bpusim.compiler.values import Context, Cost, Value, VecWork
-from bpusim.errors import CompileError, Place, Problem
+from bpusim.compiler.walk import Walk
+from bpusim.errors import CompileError, Problem
 
 __all__ = ["Analysis", "Draft", "analyse"]
 
 MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, AssertionError, AttributeError)
 _WIDE = 4096
 """A stored matrix of more elements is no table of constants: the op multiplies by it."""
-_DENSE = {
-    "MatMulInteger",
-    "QLinearMatMul",
-    "ConvInteger",
-    "QLinearConv",
-    "ConvTranspose",
-    "DeformConv",
-    "Einsum",
-    "Attention",
-    "MultiHeadAttention",
-    "QAttention",
-    "PackedAttention",
-    "PackedMultiHeadAttention",
-    "DecoderMaskedMultiHeadAttention",
-    "SparseAttention",
-    "FusedConv",
-    "FusedMatMul",
-    "FusedGemm",
-    "QGemm",
-    "MatMulFpQ4",
-    "MatMulBnb4",
-    "LSTM",
-    "GRU",
-    "RNN",
-    "MoE",
-    "QMoE",
-    "DFT",
-    "STFT",
-    "If",
-    "Loop",
-    "Scan",
-}
-"""Ops that do far more than touch each element once."""
+_NAMING = {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}
+"""Ops that touch no element, be it a string."""
 _BOOKKEEPING_INPUTS = ("attention_mask", "position_ids")
 
 
@@ -85,106 +63,167 @@ class Analysis:
     views: list[Node] = field(default_factory=list)
     bookkeeping: list[Node] = field(default_factory=list)
     kv_dtype: int = onnx.TensorProto.FLOAT16
+    taken: dict[str, str] = field(default_factory=dict)
+    """What the data would decide and was bound or assumed instead: branches, passes, counts, values."""
+    notes: list[str] = field(default_factory=list)
+    """What was found that a user should know."""
 
 
 def analyse(
     graph: Graph,
-    bindings: Mapping[str, Expr],
-    shapes: Mapping[str, tuple[int, ...]],
+    bindings: Bindings,
+    assume: Mapping[str, str],
     on_cpu: frozenset[str],
     strict: bool,
 ) -> Analysis:
-    """Cost every node of ``graph`` with its symbols bound.
+    """Cost every node of ``graph`` with its sizes bound.
 
-    ``shapes`` overrides whole input shapes. Op types in ``on_cpu`` go to the CPU; so do ops without a rule, or, with
-    ``strict``, they are one error that lists them all.
+    ``assume``: what nodes are taken to do whose outcome only the data decide. Op types in ``on_cpu`` go to the CPU; so
+    do ops without a rule, or, with ``strict``, they are refused. One :class:`CompileError` tells all that is wrong.
     """
-    out = Analysis(stored=dict(graph.stored), outputs=graph.outputs)
+    out = Analysis(stored=dict(graph.stored), outputs=graph.outputs, notes=list(graph.notes))
+    walk = Walk(graph, bindings, assume, out.values, out.stored, deque(graph.nodes))
     for name, t in graph.stored.items():
         out.values[name] = Value.of_stored(name, t)
-    place = Place(graph.file)
-    unknown = [n for n in shapes if n not in graph.inputs]
-    if unknown:
-        raise CompileError(
-            [Problem(f"the model has no input '{n}'", place, "inputs: " + ", ".join(graph.inputs)) for n in unknown]
-        )
-    for name, shape in shapes.items():
-        declared = graph.inputs[name][1]
-        if declared and len(declared) != len(shape):
-            given = "x".join(map(str, shape))
-            what = f"--bind {name}={given}: the input has {len(declared)} dimensions: {list(declared)}"
-            raise CompileError(what, place=place)
     for name, (dtype, dims) in graph.inputs.items():
-        out.values[name] = _input(name, dtype, shapes.get(name, dims), bindings)
+        value = _input(name, dtype, dims, bindings)
+        if name in graph.unshaped and name not in bindings.shapes:
+            walk.lost.add(name)
+            if any(name in n.needs for n in graph.nodes):
+                what, do = f"the file does not state the shape of input '{name}'", f"give it: --bind {name}=1x3x224x224"
+                if not dtype:
+                    what, do = f"input '{name}' is a list or an optional, no tensor", "cut it off with --until"
+                walk.problems.append(Problem(what, walk.place, do))
+            continue
+        out.values[name] = value
         out.inputs.append(name)
-    problems: list[Problem] = []
-    opset = graph.opsets.get("ai.onnx", 1)
-    lost: set[str] = set()
-    for node in graph.nodes:
-        if lost.intersection(node.inputs):  # what depends on an op of unknown shape cannot be judged
-            lost.update(node.outputs)
-            continue
-        context = Context(
-            node, [_known(graph, node, i, out.values) for i in node.inputs], out.stored, opset, graph.file
-        )
-        inputs = context.inputs
-        try:
-            folded = fold(node, inputs, out.stored)
-        except MALFORMED as e:
-            context.fail(f"its sizes cannot be worked out ({e})")
-        if folded is not None:
-            out.values[node.outputs[0]] = folded
-            out.bookkeeping.append(node)
-            continue
-        rule = RULES.get(node.type) if node.domain in DOMAINS else None
-        if rule is None:
-            if not _without_rule(graph, node, inputs, out, bindings, strict, problems):
-                lost.update(node.outputs)
-            continue
-        try:
-            cost = rule(context)
-        except MALFORMED as e:  # attributes of another kind or number than the operator set says
-            context.fail(
-                f"not as the operator set defines it ({type(e).__name__}: {e})", do="check the model with onnx"
-            )
-        out.values.update(context.outputs)
-        made = list(context.outputs.values())
-        if all(v is None or v.book or v.const is not None for v in inputs) and all(v.dtype in INTEGER for v in made):
-            for v in made:
-                v.book = True
-            out.bookkeeping.append(node)
-        elif cost is None:
-            out.views.append(node)
-        else:
-            forced = node.type in on_cpu
-            out.drafts.append(
-                _draft(node, inputs, context.outputs, cost, forced, "forced by --fallback-op" if forced else "")
-            )
-            if cost.cache_inputs:
-                out.kv_dtype = context.value(cost.cache_inputs[0]).dtype
-    if problems:
-        raise CompileError(problems)
-    _check_bound(graph, out)
+    while (node := walk.next()) is not None:
+        _one(node, walk, out, on_cpu, strict)
+    walk.finish()
+    _check_bound(walk, out)
+    out.taken = walk.taken
+    out.taken |= {f"input '{n}'": f"{v}, bound" for n, v in bindings.values.items()}
     out.outputs = [out.values[name].storage or name for name in graph.outputs if name in out.values]
     return out
 
 
-def _known(graph: Graph, node: Node, name: str, values: Mapping[str, Value]) -> Value | None:
-    """What is known of an input; None where it is left out."""
-    if not name:
-        return None
-    if name not in values:
-        what = f"{node}: input '{name}' is a further result of another op, which has no cost rule for it"
-        raise CompileError(what, place=Place(graph.file), do="remove what uses it")
-    return values[name]
+def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: bool) -> None:
+    """One node: folded, expanded, a view, bookkeeping, or an op with a cost. What is wrong with it is noted."""
+    rule = RULES.get(node.type) if node.domain in DOMAINS else None
+    special = not node.domain and (node.type in CONTROL or node.type in DATA_SIZED)
+    if walk.lost.intersection(node.needs):
+        if rule is None and not special and not foldable(node):
+            refuse_lost(node, walk)
+        walk.lose(node)
+        return
+    found = [walk.values.get(i) for i in node.inputs]
+    absent = [i for i, v in zip(node.inputs, found, strict=True) if i and v is None]
+    if absent:
+        what = f"input '{absent[0]}' is a further result of another op, which has no cost rule for it"
+        walk.refuse(node, what, "remove what uses it")
+        return
+    opset = node.opset or walk.graph.opsets.get("ai.onnx", 1)
+    context = Context(node, found, out.stored, opset, walk.graph.file)
+    try:
+        context.inputs = inputs = adapted(context)
+        folded = _folded(node, inputs, out)
+        if folded is not None:
+            out.values.update(zip(node.outputs, folded, strict=False))
+            out.bookkeeping.append(node)
+            return
+        if node.type == "Cast" and _cast_weight(node, inputs[0], out):
+            return
+        if any(v is not None and v.dtype == onnx.TensorProto.STRING for v in inputs) and node.type not in _NAMING:
+            refuse_strings(node, inputs, rule is None, walk)
+            return
+        if special and node.type in CONTROL:
+            expand(walk, node)
+            return
+        if special:
+            rule = data_sized(walk)
+        if rule is None:
+            if not _without_rule(node, inputs, walk, out, strict):
+                walk.lose(node)
+            return
+        cost = rule(context)
+    except CompileError as e:
+        if any(t.startswith("?") for v in found if v is not None for d in v.dims for t in d.terms):
+            walk.unbound = True
+        else:
+            for p in e.problems:
+                walk.refuse(node, p.what.removeprefix(f"{node}: "), p.do or walk.how_bound(node))
+        walk.lose(node)
+        return
+    except MALFORMED as e:  # attributes of another kind or number than the operator set says
+        what = f"not as the operator set defines it ({type(e).__name__}: {e})"
+        walk.refuse(node, what, "check the model with onnx")
+        return
+    _record(context, cost, walk, out, on_cpu)
 
 
-def _input(name: str, dtype: int, dims: tuple[int | str | None, ...], bindings: Mapping[str, Expr]) -> Value:
-    bound = [
-        as_expr(d) if isinstance(d, int) else bindings.get(d or "", Expr({f"?{d or f'{name}[{i}]'}": 1}))
-        for i, d in enumerate(dims)
-    ]
-    return Value(tuple(bound), dtype, book=name in _BOOKKEEPING_INPUTS and dtype in INTEGER, storage=name)
+def _cast_weight(node: Node, value: Value | None, out: Analysis) -> bool:
+    """A stored tensor cast to floats of another width stays the tensor it is: its bytes are those in the file."""
+    to = int(node.attrs["to"])
+    if value is None or value.weight is None or not {value.dtype, to} <= FLOATS:
+        return False
+    out.values[node.outputs[0]] = replace(value, dtype=to)
+    out.views.append(node)
+    return True
+
+
+def _folded(node: Node, inputs: list[Value | None], out: Analysis) -> list[Value] | None:
+    """The results of ``node`` where they are known before the run."""
+    known = fold_arrays(node, inputs) if node.type in ARRAYS and not node.domain else None
+    if known is not None:
+        return known
+    one = fold(node, inputs, out.stored) or fold_floats(node, inputs, out.stored)
+    return None if one is None else [one]
+
+
+def _record(context: Context, cost: Cost | None, walk: Walk, out: Analysis, on_cpu: frozenset[str]) -> None:
+    """Keep what a rule found."""
+    node, inputs = context.node, context.inputs
+    out.values.update(context.outputs)
+    made = list(context.outputs.values())
+    for name, value in context.outputs.items():
+        _compare(name, value, walk, out)
+    if all(v is None or v.book or v.const is not None for v in inputs) and all(v.dtype in INTEGER for v in made):
+        for v in made:
+            v.book = True
+        out.bookkeeping.append(node)
+    elif cost is None:
+        out.views.append(node)
+    else:
+        why = "forced by --fallback-op" if node.type in on_cpu else cost.cpu
+        out.drafts.append(_draft(node, inputs, context.outputs, cost, bool(why), why))
+        if cost.cache_inputs:
+            out.kv_dtype = context.value(cost.cache_inputs[0]).dtype
+
+
+def _compare(name: str, value: Value, walk: Walk, out: Analysis) -> None:
+    """Note a shape that the file states otherwise; ours is used. One that the user bound otherwise is wrong."""
+    _, dims = walk.graph.annotated.get(name, (0, ()))
+    if not dims or walk.bindings.overridden:  # stated for other sizes of the inputs
+        return
+    ours = list(value.dims)
+    for d, e in zip(dims, ours, strict=False):
+        if isinstance(d, str) and d in walk.bindings.told and e.is_const and walk.bindings.sizes[d] != e:
+            what = f"the size '{d}' is {walk.bindings.sizes[d]} by {walk.bindings.told[d]}, but '{name}' is {ours}"
+            walk.problems.append(Problem(what, walk.place))
+    same = len(dims) == len(ours) and all(
+        not isinstance(d, int) or not e.is_const or d == int(e) for d, e in zip(dims, ours, strict=True)
+    )
+    if not same:
+        out.notes.append(f"the file states '{name}' as {list(dims)}; worked out and used is {ours}")
+
+
+def _input(name: str, dtype: int, dims: tuple[int | str | None, ...], bindings: Bindings) -> Value:
+    shape: tuple[int | str | None, ...] = bindings.shapes.get(name, dims)
+    bound = tuple(bindings.size(d, f"{name}[{i}]") for i, d in enumerate(shape))
+    value = Value(bound, dtype, book=name in _BOOKKEEPING_INPUTS and dtype in INTEGER, storage=name, fed=True)
+    if name in bindings.values:
+        value.const = (as_expr(bindings.values[name]),)
+    return value
 
 
 def _draft(
@@ -195,42 +234,30 @@ def _draft(
     return Draft([node], cost, list(dict.fromkeys(reads)), [n for n in outputs if n not in cache], cpu, why)
 
 
-def _without_rule(
-    graph: Graph,
-    node: Node,
-    inputs: list[Value | None],
-    out: Analysis,
-    bindings: Mapping[str, Expr],
-    strict: bool,
-    problems: list[Problem],
-) -> bool:
-    """A CPU fallback priced as one multiply and one add per element in and out; False where its shape is unknown."""
-    place = Place(graph.file)
-    name = f"{node.domain + '::' if node.domain else ''}{node.type}"
-    if strict:
-        problems.append(Problem(f"{node}: no cost rule for {name}", place, "drop --strict to run it on the CPU"))
+def _without_rule(node: Node, inputs: list[Value | None], walk: Walk, out: Analysis, strict: bool) -> bool:
+    """A CPU fallback priced as one multiply and one add per element in and out; False where that cannot be.
+
+    What is wrong is noted with the other nodes of its type.
+    """
+    known = bool(node.domain) or onnx.defs.has(node.type)
     made: dict[str, Value] = {}
     for o in filter(None, node.outputs):
-        dtype, dims = graph.annotated.get(o, (onnx.TensorProto.FLOAT, ()))
-        bound = [as_expr(d) if isinstance(d, int) else bindings.get(d or "") for d in dims]
-        if o not in graph.annotated or any(b is None for b in bound):
-            what = f"{node}: no cost rule for {name}, and the file does not state the shape of '{o}'"
-            problems.append(Problem(what, place, "run shape inference on the file, or remove the op"))
-            return False
-        made[o] = Value(tuple(b for b in bound if b is not None), dtype, storage=o)
+        dtype, dims = walk.graph.annotated.get(o, (onnx.TensorProto.FLOAT, ()))
+        bound = [walk.bindings.size(d, "") for d in dims]
+        open_ = any(t.startswith("?") for b in bound for t in b.terms)
+        if o not in walk.graph.annotated or open_ or dtype not in ELEMENT_BITS or not known:
+            return refuse_type(node, walk, known, f", and the file does not state the shape of '{o}'")
+        made[o] = Value(tuple(bound), dtype, storage=o)
     stored = [v for v in inputs if v is not None and v.weight is not None]
     wide = any(len(v.dims) > 1 and prod(out.stored[v.weight].dims) > _WIDE for v in stored if v.weight)
-    nested = any(isinstance(a, onnx.AttributeProto) for a in node.attrs.values())
-    if node.type in _DENSE or wide or nested:
-        what = f"{node}: no cost rule for {name}, whose work does not follow from the sizes of its results"
-        problems.append(
-            Problem(what, place, "replace it by ops that have one (a MatMul, a Conv), or cut it off with --until")
-        )
-        return False
+    if node.type in REFUSED or wide or node.bodies:
+        return refuse_type(node, walk, known, "")
+    if strict:
+        walk.ruleless.setdefault(f"{node.kind}\n\ndrop --strict to run it on the CPU", []).append(node)
     activations = [v for v in inputs if v is not None and not v.static]
     elements = sum((v.elements for v in [*activations, *made.values()]), as_expr(0))
     out.values.update(made)
-    context = Context(node, inputs, out.stored, 1, graph.file)
+    context = Context(node, inputs, out.stored, 1, walk.graph.file)
     weights = [use for v in stored for use in context.operand(v, "other")]
     cost = Cost(vec=[VecWork({"mul": 1, "add": 1}, elements)], weights=weights)
     why = "no cost rule: priced as a multiply and an add per element"
@@ -238,22 +265,10 @@ def _without_rule(
     return True
 
 
-def _check_bound(graph: Graph, out: Analysis) -> None:
+def _check_bound(walk: Walk, out: Analysis) -> None:
     """All symbols that a cost depends on and that nobody bound, in one error."""
-    missing: set[str] = set()
     for draft in out.drafts:
         exprs = [g.macs for g in draft.cost.gemms] + [w.rows * w.length for w in draft.cost.vec]
         exprs += [out.values[n].elements for n in (*draft.inputs, *draft.outputs)]
-        for e in exprs:
-            missing |= {t[1:] for t in e.terms if t.startswith("?")}
-    if missing:
-        raise CompileError(
-            [
-                Problem(
-                    f"the size '{m}' is not bound",
-                    Place(graph.file),
-                    f"add --bind {m}=NUMBER, or the input's whole shape: --bind INPUT=1x3x224x224",
-                )
-                for m in sorted(missing)
-            ]
-        )
+        if any(t.startswith("?") for e in exprs for t in e.terms):
+            raise CompileError(walk.unbound_sizes())

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bpusim.compiler.analyse import Analysis, Draft, analyse
 from bpusim.compiler.dims import KV, TOKENS, as_expr
-from bpusim.compiler.graph import Graph, load_graph, read_model
+from bpusim.compiler.external import check_external
+from bpusim.compiler.files import read_model
+from bpusim.compiler.graph import Graph
 from bpusim.compiler.lower import Lowered, fuse, lower
+from bpusim.compiler.nested import all_tensors, with_bodies
+from bpusim.compiler.qdq import folded_conversions
 from bpusim.compiler.quant import PLANS, Plan, WeightUse
+from bpusim.compiler.reader import load_graph
+from bpusim.compiler.symbols import bind
 from bpusim.compiler.target import SMALLEST_SCRATCHPAD, Target
 from bpusim.errors import CompileError, Place, did_you_mean
 from bpusim.hardware import CoreSpec
@@ -26,7 +32,8 @@ _STEPS = {"sequence_length", "past_sequence_length", "total_sequence_length"}
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to compile. ``bind``: sizes by symbol; ``shapes``: whole input shapes; ``outputs``: stop at these tensors."""
+    """How to compile. ``bind``: sizes by symbol, or values of scalar inputs; ``shapes``: whole input shapes;
+    ``assume``: what nodes do whose outcome the data decide; ``outputs``: stop at these tensors."""
 
     quant: str = "keep"
     activation: ActivationType = "int16"
@@ -37,15 +44,25 @@ class Options:
     strict: bool = False
     bind: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    assume: Mapping[str, str] = field(default_factory=dict)
     outputs: Sequence[str] = ()
     name: str | None = None
     cores: tuple[int, ...] | None = None
     command: str = ""
 
 
-def compile_model(path: str | Path, core: CoreSpec, options: Options = Options()) -> Trace:
-    """Compile an ONNX file for ``core``. External weight files are not needed. Raises :class:`CompileError`."""
+def compile_model(
+    path: str | Path, core: CoreSpec, options: Options = Options(), warn: Callable[[str], None] | None = None
+) -> Trace:
+    """Compile an ONNX file for ``core``. Raises :class:`CompileError`.
+
+    External weight files are not needed; ``warn`` is told of those that are missing. One outside the model's folder, or
+    too short, is an error.
+    """
     model, sha = read_model(path)
+    for text in check_external([t for t in all_tensors(model) if t.external_data], Path(path)):
+        if warn is not None:
+            warn(text)
     return compile_graph(load_graph(model, str(path), sha), core, options)
 
 
@@ -73,7 +90,6 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
         graph = graph.until(options.outputs)
     _check_bindings(graph, options)
     llm = _is_llm(graph)
-    given = {k: as_expr(v) for k, v in options.bind.items()}
     context = _context(graph, options) if llm else 0
     chunk = _chunk(options, context) if llm else 0
     phases: dict[str, tuple[Analysis, Lowered]] = {}
@@ -84,9 +100,8 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
             "past_sequence_length": KV,
             "total_sequence_length": KV + tokens,
         }
-        analysis = analyse(
-            graph, {**(batch if llm else {}), **given}, options.shapes, options.fallback_ops, options.strict
-        )
+        bindings = bind(graph, options.bind, options.shapes, batch if llm else {})
+        analysis = analyse(graph, bindings, options.assume, options.fallback_ops, options.strict)
         _classify(analysis)
         if name == "prefill" and options.last_logit:
             _last_logit(graph, analysis)
@@ -137,12 +152,6 @@ def _symbols(graph: Graph) -> set[str]:
 
 
 def _check_bindings(graph: Graph, options: Options) -> None:
-    known = _symbols(graph)
-    for name in options.bind:
-        if name not in known:
-            raise CompileError(
-                f"the model has no size called '{name}'", place=Place(graph.file), do=did_you_mean(name, sorted(known))
-            )
     if options.chunk is not None and options.chunk < 1:
         raise CompileError(f"a chunk of {options.chunk} tokens", do="give one or more")
     if options.context is not None and options.context < 1:
@@ -152,7 +161,7 @@ def _check_bindings(graph: Graph, options: Options) -> None:
         for name in (*(_STEPS & options.bind.keys()), *(sized & options.shapes.keys())):
             what = f"--bind {name}: the phases of a language model set this size"
             raise CompileError(what, place=Place(graph.file), do="use --chunk for the tokens of a prefill step")
-    types = {n.type for n in graph.nodes}
+    types = {n.type for n in with_bodies(graph.nodes)}
     for op in options.fallback_ops:
         if op not in types:
             raise CompileError(
@@ -226,7 +235,7 @@ def _kv_bits(analysis: Analysis) -> int:
 def _context(graph: Graph, options: Options) -> int:
     """Cache entries a sequence may have: as asked, at most the rows of the RoPE table."""
     place = Place(graph.file)
-    caches = [n for n in graph.nodes if n.type == "GroupQueryAttention" and n.attrs.get("do_rotary", 0)]
+    caches = [n for n in with_bodies(graph.nodes) if n.type == "GroupQueryAttention" and n.attrs.get("do_rotary", 0)]
     tables = {graph.stored[n.inputs[7]].dims[0] for n in caches if len(n.inputs) > 7 and n.inputs[7] in graph.stored}
     limit = min(tables, default=0)
     if options.context is None:
@@ -256,7 +265,8 @@ def _vocab(analysis: Analysis) -> int:
 
 def _report(phases: Mapping[str, tuple[Analysis, Lowered]]) -> dict[str, Any]:
     """What costs nothing and why, what runs on the CPU and why, what is spilled: nothing is left out in silence."""
-    analysis, _ = next(iter(phases.values()))
+    analysis, first = next(iter(phases.values()))
+    folded = folded_conversions(first.phase)
 
     def count(nodes: list[Any]) -> dict[str, int]:
         out: dict[str, int] = {}
@@ -264,6 +274,8 @@ def _report(phases: Mapping[str, tuple[Analysis, Lowered]]) -> dict[str, Any]:
             out[n.type] = out.get(n.type, 0) + 1
         return dict(sorted(out.items()))
 
+    gemms = [d for d in analysis.drafts if d.cost.gemms and not d.cpu]
+    narrow = count([d.nodes[0] for d in gemms if all(g.narrow for g in d.cost.gemms)])
     fallbacks: dict[str, dict[str, Any]] = {}
     for d in analysis.drafts:
         if d.cpu:
@@ -275,5 +287,9 @@ def _report(phases: Mapping[str, tuple[Analysis, Lowered]]) -> dict[str, Any]:
         "views": count(analysis.views),
         "host_bookkeeping": count(analysis.bookkeeping),
         "cpu_fallbacks": fallbacks,
+        **({"folded": folded} if folded else {}),
+        **({"of_bytes": narrow} if narrow else {}),
+        **({"taken": analysis.taken} if analysis.taken else {}),
+        **({"notes": analysis.notes} if analysis.notes else {}),
         "spilled_tensors": {n: len(low.spilled) for n, (_, low) in phases.items() if low.spilled},
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from bpusim.trace.basis import by_sequence
 
-__all__ = ["KV", "ONE", "TOKENS", "Expr", "as_expr", "product"]
+__all__ = ["KV", "ONE", "TOKENS", "Expr", "as_expr", "product", "windowed"]
 
 _PRODUCTS = {("kv", "tokens"): "tokens*kv", ("tokens", "tokens"): "tokens^2"}
 
@@ -15,7 +15,14 @@ def _product(a: str, b: str) -> str | None:
     """The term of a product; unbound sizes (``?name``) multiply to one that is just as unbound."""
     if a.startswith("?") or b.startswith("?"):
         return a if a.startswith("?") else b
+    if {a, b} == {"tokens", windowed(a) or windowed(b)}:
+        return f"tokens*{windowed(a) or windowed(b)}"
     return _PRODUCTS.get((min(a, b), max(a, b)))
+
+
+def windowed(term: str) -> str:
+    """``term`` itself if it is ``min(kv,w)``, else nothing."""
+    return term if term.startswith("min(kv,") else ""
 
 
 class Expr:
@@ -77,8 +84,8 @@ class Expr:
                 out += c * chunk
             elif term == "tokens^2":
                 out += c * chunk * chunk
-            elif term == "tokens*kv":
-                out += Expr({"kv": c * chunk})
+            elif term.startswith("tokens*"):
+                out += Expr({term.removeprefix("tokens*"): c * chunk})
             else:
                 out += Expr({term: c})
         return out
@@ -88,12 +95,14 @@ class Expr:
         return Expr({by_sequence(t): c for t, c in self.terms.items()})
 
     def ceil_div(self, n: int) -> Expr:
-        """Blocks of ``n``: of a plain number, or of ``kv`` plus one; old and new parts are blocked apart."""
+        """Blocks of ``n``: of a plain number, or of ``kv`` or ``min(kv,w)`` plus one; old and new parts are blocked
+        apart."""
         if self.is_const:
             return as_expr(-(-int(self) // n))
-        if self.terms.get("kv") != 1 or set(self.terms) - {"kv", "1"}:
+        (grown, *more) = [t for t in self.terms if t != "1"]
+        if more or self.terms[grown] != 1 or not (grown == "kv" or windowed(grown)):
             raise ValueError(f"ceil(({self})/{n}) is outside the closed list of basis terms")
-        past = "kv" if n == 1 else f"ceil(kv/{n})"
+        past = grown if n == 1 else f"ceil({grown}/{n})"
         return Expr({past: 1, "1": -(-self.terms.get("1", 0) // n)})
 
     def coefs(self, basis: Iterable[str]) -> tuple[int, ...]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import add, mul, sub
+from operator import add, mul, neg, sub
 
 import onnx
 
-from bpusim.compiler.dims import Expr, as_expr, product
-from bpusim.compiler.graph import Node, Stored
+from bpusim.compiler.dims import ONE, Expr, as_expr, product
+from bpusim.compiler.graph import INTEGER, Node, Stored
 from bpusim.compiler.values import Value
 
-__all__ = ["fold"]
+__all__ = ["fold", "foldable"]
 
 _LIMIT = 4096
-_ARITHMETIC: dict[str, Callable[[Expr, Expr], Expr]] = {"Add": add, "Sub": sub, "Mul": mul}
 
 
 def fold(node: Node, inputs: list[Value | None], stored: dict[str, Stored]) -> Value | None:
@@ -28,42 +27,113 @@ def fold(node: Node, inputs: list[Value | None], stored: dict[str, Stored]) -> V
     if node.type == "Shape" and inputs[0] is not None:
         dims = inputs[0].dims[node.attrs.get("start", 0) : node.attrs.get("end")]
         return _known(name, dims)
+    if node.type == "Size" and inputs[0] is not None:
+        return Value((), onnx.TensorProto.INT64, (inputs[0].elements,), book=True, storage=name)
     given = [v for v in inputs if v is not None]
     if not given or any(v.const is None for v in given):
         return None
     if node.type == "ConstantOfShape":
         return _constant_of_shape(node, given[0], stored)
     a = given[0].const or ()
-    if node.type in ("Identity", "Cast"):
+    if node.type == "Identity":
         return Value(given[0].dims, given[0].dtype, a, book=True, storage=name)
-    if node.type in _ARITHMETIC:
-        b = given[1].const or ()
-        if len(a) != len(b) and 1 not in (len(a), len(b)):
+    if node.type == "Cast" and node.attrs.get("to") in INTEGER:
+        boolean = node.attrs["to"] == onnx.TensorProto.BOOL
+        if boolean and not all(c.is_const for c in a):
             return None
-        longest = max(len(a), len(b))
-        pairs = zip(a * longest if len(a) == 1 else a, b * longest if len(b) == 1 else b, strict=True)
-        try:
-            values = tuple(_ARITHMETIC[node.type](x, y) for x, y in pairs)
-        except ValueError:
+        values = tuple(as_expr(int(int(c) != 0)) for c in a) if boolean else a
+        return Value(given[0].dims, node.attrs["to"], values, book=True, storage=name)
+    if node.type in _ARITHMETIC or node.type in _COMPARISONS:
+        return _two(node, given)
+    if node.type in _PLAIN:
+        if not all(c.is_const for c in a):
             return None
-        dims = given[0].dims if len(given[0].dims) >= len(given[1].dims) else given[1].dims
         return Value(
-            dims if product(dims) == longest else (as_expr(longest),), given[0].dtype, values, book=True, storage=name
+            given[0].dims, given[0].dtype, tuple(as_expr(_PLAIN[node.type](int(c))) for c in a), book=True, storage=name
         )
-    if node.type == "Concat" and all(len(v.dims) <= 1 for v in given):
-        return _known(name, tuple(c for v in given for c in v.const or ()))
-    if node.type == "Gather" and len(given[0].dims) == 1 and all(i.is_const for i in given[1].const or ()):
-        at = [int(i) for i in given[1].const or ()]
-        if any(not -len(a) <= i < len(a) for i in at):
-            raise ValueError(f"index {at} of {len(a)} values")
-        picked = tuple(a[i] for i in at)
-        return Value(given[1].dims, given[0].dtype, picked, book=True, storage=name)
-    if node.type == "Slice" and len(given[0].dims) == 1 and len(given) >= 3:
-        bounds = [v.const[0] for v in given[1:] if v.const]
-        if all(b.is_const for b in bounds):
-            step = int(bounds[3]) if len(bounds) > 3 else 1
-            return _known(name, a[int(bounds[0]) : int(bounds[1]) : step])
+    if node.type == "Where":
+        return _where(node, given)
+    if node.type == "Range" and all(len(v.const or ()) == 1 and v.const[0].is_const for v in given):  # type: ignore[index]
+        start, limit, step = (int(v.const[0]) for v in given)  # type: ignore[index]
+        numbers = range(start, limit, step)
+        if len(numbers) > _LIMIT:
+            return None
+        return Value((as_expr(len(numbers)),), given[0].dtype, tuple(map(as_expr, numbers)), book=True, storage=name)
+    if node.type == "ReduceProd" and not node.attrs.get("axes") and len(given) == 1:
+        total = product(a)
+        kept = node.attrs.get("keepdims", 1)
+        return Value((ONE,) * (len(given[0].dims) * kept), given[0].dtype, (total,), book=True, storage=name)
     return None
+
+
+def foldable(node: Node) -> bool:
+    """Whether :func:`fold` knows its type: it may be known at compile time in another graph."""
+    kinds = {"Shape", "Size", "ConstantOfShape", "Range", "ReduceProd", "Where", *_ARITHMETIC, *_COMPARISONS, *_PLAIN}
+    return not node.domain and node.type in kinds
+
+
+def _two(node: Node, given: list[Value]) -> Value | None:
+    """Arithmetic and comparisons of two lists of equal length, or of a list and one number."""
+    a, b = (v.const or () for v in given[:2])
+    if len(a) != len(b) and 1 not in (len(a), len(b)):
+        return None
+    longest = max(len(a), len(b)) if a and b else 0
+    pairs = zip(a * longest if len(a) == 1 else a, b * longest if len(b) == 1 else b, strict=True)
+    try:
+        if node.type in _ARITHMETIC:
+            values = tuple(_ARITHMETIC[node.type](x, y) for x, y in pairs)
+        else:
+            values = tuple(as_expr(_COMPARISONS[node.type](int(x), int(y))) for x, y in pairs)
+    except ValueError:
+        return None
+    dtype = onnx.TensorProto.BOOL if node.type in _TRUTHS else given[0].dtype
+    dims = given[0].dims if len(given[0].dims) >= len(given[1].dims) else given[1].dims
+    dims = dims if product(dims) == longest else (as_expr(longest),)
+    return Value(dims, dtype, values, book=True, storage=node.outputs[0])
+
+
+def _where(node: Node, given: list[Value]) -> Value | None:
+    """A choice between two lists by known truths."""
+    lists = [v.const or () for v in given]
+    longest = max(map(len, lists))
+    if any(len(x) not in (1, longest) for x in lists) or not all(c.is_const for c in lists[0]):
+        return None
+    truths, yes, no = (x * longest if len(x) == 1 else x for x in lists)
+    values = tuple(y if int(t) else n for t, y, n in zip(truths, yes, no, strict=True))
+    dims = next(v.dims for v, x in zip(given, lists, strict=True) if len(x) == longest)
+    return Value(dims, given[1].dtype, values, book=True, storage=node.outputs[0])
+
+
+def _quotient(a: int, b: int) -> int:
+    """Integer division as ONNX has it, towards zero."""
+    if not b:
+        raise ValueError("division by zero")
+    return a // b if (a >= 0) == (b > 0) else -(-a // b)
+
+
+def _exact_quotient(a: Expr, b: Expr) -> Expr:
+    if a.is_const and b.is_const:
+        return as_expr(_quotient(int(a), int(b)))
+    if b.is_const and int(b) and all(c % int(b) == 0 for c in a.terms.values()):
+        return Expr({t: c // int(b) for t, c in a.terms.items()})
+    raise ValueError(f"{a} / {b}")
+
+
+_ARITHMETIC: dict[str, Callable[[Expr, Expr], Expr]] = {"Add": add, "Sub": sub, "Mul": mul, "Div": _exact_quotient}
+_COMPARISONS: dict[str, Callable[[int, int], int]] = {
+    "Equal": lambda a, b: int(a == b),
+    "Greater": lambda a, b: int(a > b),
+    "Less": lambda a, b: int(a < b),
+    "GreaterOrEqual": lambda a, b: int(a >= b),
+    "LessOrEqual": lambda a, b: int(a <= b),
+    "And": lambda a, b: int(bool(a and b)),
+    "Or": lambda a, b: int(bool(a or b)),
+    "Xor": lambda a, b: int(bool(a) != bool(b)),
+    "Min": min,
+    "Max": max,
+}
+_TRUTHS = _COMPARISONS.keys() - {"Min", "Max"}
+_PLAIN: dict[str, Callable[[int], int]] = {"Neg": neg, "Abs": abs, "Not": lambda a: int(not a)}
 
 
 def _known(name: str, values: tuple[Expr, ...]) -> Value:

@@ -1,26 +1,21 @@
-"""The ONNX front end: a file or model proto becomes a plain graph. Weight data is never read."""
+"""The plain graph that the ONNX front end makes: nodes, stored tensors, program order."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import numpy as np
 import onnx
 
-from bpusim.errors import CompileError, Place, Problem
+from bpusim.errors import CompileError, Place, Problem, did_you_mean
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ELEMENT_BITS", "Graph", "Node", "Stored", "load_graph", "read_model"]
-
-_SMALL = 4096
-"""Constants up to this many integer elements keep their values: they may steer shapes."""
+__all__ = ["ELEMENT_BITS", "FLOATS", "INTEGER", "Body", "Graph", "Node", "Stored", "live_nodes", "ordered"]
 
 ELEMENT_BITS: dict[int, int] = {
     onnx.TensorProto.FLOAT: 32,
@@ -38,11 +33,26 @@ ELEMENT_BITS: dict[int, int] = {
     onnx.TensorProto.BFLOAT16: 16,
     onnx.TensorProto.FLOAT8E4M3FN: 8,
     onnx.TensorProto.FLOAT8E5M2: 8,
+    onnx.TensorProto.FLOAT8E4M3FNUZ: 8,
+    onnx.TensorProto.FLOAT8E5M2FNUZ: 8,
     onnx.TensorProto.UINT4: 4,
     onnx.TensorProto.INT4: 4,
+    onnx.TensorProto.COMPLEX64: 64,
+    onnx.TensorProto.COMPLEX128: 128,
+    # By number, for onnx packages that do not name them yet: FLOAT4E2M1, FLOAT8E8M0, UINT2, INT2.
+    23: 4,
+    24: 8,
+    25: 2,
+    26: 2,
 }
-"""Stored bits of an element by ONNX element type."""
+"""Stored bits of an element by ONNX element type; strings have none."""
 
+FLOATS = {
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.DOUBLE,
+    onnx.TensorProto.FLOAT16,
+    onnx.TensorProto.BFLOAT16,
+}
 INTEGER = {
     onnx.TensorProto.INT64,
     onnx.TensorProto.INT32,
@@ -58,15 +68,22 @@ INTEGER = {
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A tensor whose bytes belong to the model: element type, dims, and values only when small integers."""
+    """A tensor whose bytes belong to the model: element type, dims, and values only where they may steer shapes.
+
+    ``values``: of small integer tensors; ``floats``: of a few floats; ``text``: bytes of a string tensor.
+    """
 
     dtype: int
     dims: tuple[int, ...]
     values: NDArray[np.int64] | None = None
+    floats: tuple[float, ...] | None = None
+    text: int = 0
 
     @property
     def bytes(self) -> int:
         """Stored bytes: elements times bits, packed and rounded up; never the file's size."""
+        if self.dtype == onnx.TensorProto.STRING:
+            return self.text
         elements = 1
         for d in self.dims:
             elements *= d
@@ -75,7 +92,9 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An operator call."""
+    """An operator call. ``opset``: version of the standard operators it was written for (0: the model's); ``origin``:
+    what it was called before a loop was unrolled.
+    """
 
     type: str
     domain: str
@@ -83,9 +102,64 @@ class Node:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attrs: dict[str, Any]
+    opset: int = 0
+    origin: str = ""
 
     def __str__(self) -> str:
-        return f"{self.domain + '::' if self.domain else ''}{self.type} '{self.name or self.outputs[0]}'"
+        return f"{self.kind} '{self.label}'"
+
+    @property
+    def kind(self) -> str:
+        """Type with its domain."""
+        return f"{self.domain + '::' if self.domain else ''}{self.type}"
+
+    @property
+    def label(self) -> str:
+        """Its name, or its first result if it has none."""
+        return self.name or next(filter(None, self.outputs), "")
+
+    @property
+    def bodies(self) -> list[Body]:
+        """Graphs inside it: branches of an If, the body of a Loop or Scan."""
+        return [a for a in self.attrs.values() if isinstance(a, Body)]
+
+    @property
+    def needs(self) -> list[str]:
+        """Tensors it reads: its inputs, and what its bodies take from around them."""
+        return [*filter(None, self.inputs), *(name for body in self.bodies for name in body.free)]
+
+    def renamed(self, names: Mapping[str, str], suffix: str = "") -> Node:
+        """With tensors renamed, in its bodies too; ``suffix`` is added to the node's name."""
+        attrs = {k: v.renamed(names, suffix) if isinstance(v, Body) else v for k, v in self.attrs.items()}
+        inputs, outputs = (tuple(names.get(n, n) for n in side) for side in (self.inputs, self.outputs))
+        origin = self.origin or self.label
+        return replace(self, name=self.label + suffix, inputs=inputs, outputs=outputs, attrs=attrs, origin=origin)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A graph inside a node. Its names differ from all names around it; ``free`` are those it takes from there."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    declared: Mapping[str, tuple[int, tuple[int | str | None, ...]]]
+    free: tuple[str, ...] = ()
+
+    @property
+    def own(self) -> list[str]:
+        """Names it makes: formal inputs and results of its nodes."""
+        return [*self.inputs, *(o for n in self.nodes for o in n.outputs if o)]
+
+    def renamed(self, names: Mapping[str, str], suffix: str) -> Body:
+        """With tensors renamed."""
+
+        def new(side: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(names.get(n, n) for n in side)
+
+        nodes = tuple(n.renamed(names, suffix) for n in self.nodes)
+        return replace(self, inputs=new(self.inputs), outputs=new(self.outputs), nodes=nodes, free=new(self.free))
 
 
 @dataclass(slots=True)
@@ -102,179 +176,75 @@ class Graph:
     outputs: list[str]
     stored: dict[str, Stored]
     annotated: dict[str, tuple[int, tuple[int | str | None, ...]]] = field(default_factory=dict)
+    unshaped: frozenset[str] = frozenset()
+    """Inputs whose rank the file does not state."""
+    notes: list[str] = field(default_factory=list)
+    """What was found in the file that a user should know; part of the trace's report."""
 
     def until(self, tensors: Sequence[str]) -> Graph:
         """The part that computes ``tensors``, which become the outputs."""
         made = {o: n for n in self.nodes for o in n.outputs}
         unknown = [t for t in tensors if t not in made]
         if unknown:
-            from bpusim.errors import did_you_mean
-
             raise CompileError(
                 [Problem(f"no node makes '{t}'", Place(self.file), did_you_mean(t, list(made))) for t in unknown]
             )
-        return _ordered(
-            Graph(
-                self.file,
-                self.sha256,
-                self.producer,
-                self.opsets,
-                self.nodes,
-                self.inputs,
-                list(tensors),
-                self.stored,
-                self.annotated,
-            )
-        )
+        return ordered(replace(self, outputs=list(tensors)))
 
 
-def read_model(path: str | Path) -> tuple[onnx.ModelProto, str]:
-    """The model proto of a file, without external data, and the file's SHA-256."""
-    path = Path(path)
-    try:
-        data = path.read_bytes()
-    except OSError as e:
-        raise CompileError(f"cannot read the model: {e.strerror}", place=Place(str(path))) from None
-    if data.startswith(b"version https://git-lfs"):
-        raise CompileError("this is a Git LFS pointer, not the model", place=Place(str(path)), do="run: git lfs pull")
-    try:
-        model = onnx.load_model_from_string(data)
-    except Exception as e:
-        raise CompileError(
-            "not an ONNX file, or a damaged one", place=Place(str(path)), do="export or download it again"
-        ) from e
-    if not model.HasField("graph"):
-        raise CompileError(
-            "not an ONNX file: it holds no graph", place=Place(str(path)), do="export or download it again"
-        )
-    return model, hashlib.sha256(data).hexdigest()
-
-
-def load_graph(model: onnx.ModelProto, file: str, sha256: str) -> Graph:
-    """The main graph of ``model``, in program order, without what its outputs do not need.
-
-    Raises :class:`CompileError` for control flow, dangling inputs, a tensor made twice, and cycles.
-    """
-    try:
-        return _read_graph(model, file, sha256)
-    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as e:
-        what = f"the file is damaged: {type(e).__name__}: {e}"
-        raise CompileError(what, place=Place(file), do="export or download it again") from e
-
-
-def _read_graph(model: onnx.ModelProto, file: str, sha256: str) -> Graph:
-    g = model.graph
-    stored = {t.name: _stored(t) for t in g.initializer}
-    nodes = []
-    for n in g.node:
-        attrs = {a.name: _attribute(a) for a in n.attribute}
-        domain = "" if n.domain == "ai.onnx" else n.domain
-        if n.op_type == "Constant" and not domain:
-            stored[n.output[0]] = _constant(attrs)
-        else:
-            nodes.append(Node(n.op_type, domain, n.name, tuple(n.input), tuple(n.output), attrs))
-    inputs = {v.name: _declared(v) for v in g.input if v.name not in stored}
-    annotated = {v.name: _declared(v) for v in (*g.value_info, *g.output)}
-    return _ordered(
-        Graph(
-            file,
-            sha256,
-            " ".join(x for x in (model.producer_name, model.producer_version) if x),
-            {o.domain or "ai.onnx": o.version for o in model.opset_import},
-            nodes,
-            inputs,
-            [v.name for v in g.output],
-            stored,
-            annotated,
-        )
-    )
-
-
-def _ordered(graph: Graph) -> Graph:
+def ordered(graph: Graph) -> Graph:
     """Program order, dead nodes dropped; one error lists all that is wrong with the wiring."""
+    known = graph.stored.keys() | graph.inputs.keys()
+    both = [(o, n) for n in graph.nodes for o in n.outputs if o in known]
+    if both:
+        raise CompileError(
+            [
+                Problem(
+                    f"tensor '{o}' is {'stored' if o in graph.stored else 'an input'}, and made by {n}",
+                    Place(graph.file),
+                )
+                for o, n in both
+            ]
+        )
+    nodes = live_nodes(graph.nodes, graph.outputs, known, graph.file)
+    return replace(graph, nodes=nodes)
+
+
+def live_nodes(nodes: Sequence[Node], outputs: Sequence[str], known: Container[str], file: str) -> list[Node]:
+    """The nodes that ``outputs`` need, in program order. ``known``: tensors that exist before any of them runs.
+
+    Raises :class:`CompileError` with all tensors that are made twice or by nothing, and a cycle.
+    """
     problems: list[Problem] = []
-    place = Place(graph.file)
+    place = Place(file)
     made: dict[str, int] = {}
-    for i, node in enumerate(graph.nodes):
+    for i, node in enumerate(nodes):
         for o in filter(None, node.outputs):
             if o in made:
-                problems.append(Problem(f"tensor '{o}' is made twice: by {graph.nodes[made[o]]} and {node}", place))
+                problems.append(Problem(f"tensor '{o}' is made twice: by {nodes[made[o]]} and {node}", place))
             made[o] = i
     order = nx.DiGraph()
-    order.add_nodes_from(range(len(graph.nodes)))
-    for i, node in enumerate(graph.nodes):
-        for name in filter(None, node.inputs):
+    order.add_nodes_from(range(len(nodes)))
+    for i, node in enumerate(nodes):
+        for name in node.needs:
             if name in made:
                 order.add_edge(made[name], i)
-            elif name not in graph.stored and name not in graph.inputs:
-                problems.append(
-                    Problem(f"input '{name}' of {node} is made by nothing", place, "export the model again")
-                )
+            elif name not in known:
+                what = f"input '{name}' of {node} is made by nothing"
+                problems.append(Problem(what, place, "export the model again"))
     if not nx.is_directed_acyclic_graph(order):
-        cycle = [str(graph.nodes[a]) for a, _ in nx.find_cycle(order)]
-        problems.append(Problem("the graph has a cycle: " + " -> ".join(cycle[:8]), place))
+        cycle = [str(nodes[a]) for a, _ in nx.find_cycle(order)]
+        shown = " -> ".join([*cycle[:8], *(["..."] if len(cycle) > 8 else []), cycle[0]])
+        problems.append(Problem(f"the graph has a cycle: {shown}", place, "export the model again"))
     problems.extend(
         Problem(f"output '{out}' is made by nothing", place, "export the model again")
-        for out in graph.outputs
-        if out not in made and out not in graph.stored and out not in graph.inputs
+        for out in outputs
+        if out not in made and out not in known
     )
     if problems:
         raise CompileError(problems)
     needed: set[int] = set()
-    for out in graph.outputs:
+    for out in outputs:
         if out in made and made[out] not in needed:
             needed |= {made[out], *nx.ancestors(order, made[out])}
-    nodes = [graph.nodes[i] for i in nx.lexicographical_topological_sort(order) if i in needed]
-    return Graph(
-        graph.file,
-        graph.sha256,
-        graph.producer,
-        graph.opsets,
-        nodes,
-        graph.inputs,
-        graph.outputs,
-        graph.stored,
-        graph.annotated,
-    )
-
-
-def _declared(value: onnx.ValueInfoProto) -> tuple[int, tuple[int | str | None, ...]]:
-    t = value.type.tensor_type
-    dims = [d.dim_param or (d.dim_value if d.HasField("dim_value") else None) for d in t.shape.dim]
-    return t.elem_type, tuple(dims)
-
-
-def _stored(t: onnx.TensorProto) -> Stored:
-    dims = tuple(t.dims)
-    if t.data_type not in ELEMENT_BITS:
-        name = (
-            onnx.TensorProto.DataType.Name(t.data_type)
-            if t.data_type in onnx.TensorProto.DataType.values()
-            else t.data_type
-        )
-        raise CompileError(f"tensor '{t.name}' has element type {name}, which has no known size")
-    external = t.data_location == onnx.TensorProto.EXTERNAL
-    small = int(np.prod(dims, dtype=np.int64)) <= _SMALL
-    if t.data_type in INTEGER and small and not external:
-        return Stored(t.data_type, dims, onnx.numpy_helper.to_array(t).astype(np.int64))
-    return Stored(t.data_type, dims)
-
-
-def _constant(attrs: dict[str, Any]) -> Stored:
-    if "value" in attrs:
-        return _stored(attrs["value"])
-    for key, dtype in (("value_int", onnx.TensorProto.INT64), ("value_ints", onnx.TensorProto.INT64)):
-        if key in attrs:
-            values = np.array(attrs[key], dtype=np.int64)
-            return Stored(dtype, values.shape, values)
-    for key in ("value_float", "value_floats"):
-        if key in attrs:
-            return Stored(onnx.TensorProto.FLOAT, np.array(attrs[key]).shape)
-    raise CompileError("a Constant node holds no numbers (strings and sparse values are not supported yet)")
-
-
-def _attribute(a: onnx.AttributeProto) -> Any:
-    if a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-        return a
-    value = onnx.helper.get_attribute_value(a)
-    return value.decode() if isinstance(value, bytes) else value
+    return [nodes[i] for i in nx.lexicographical_topological_sort(order) if i in needed]

@@ -34,6 +34,7 @@ class CompileJob:
     fallback_ops: tuple[str, ...]
     strict: bool
     binds: tuple[str, ...]
+    assumes: tuple[str, ...]
     outputs: tuple[str, ...]
     cores: str | None
 
@@ -56,36 +57,53 @@ class CompileJob:
             strict=self.strict,
             bind=bind,
             shapes=shapes,
+            assume=self._assumptions(),
             outputs=self.outputs,
             name=self.name or self.out.stem,
             cores=self._cores(),
             command=self.command(),
         )
+        warnings: list[str] = []
         if self.llm_config is not None:
             trace = compile_llm_config(self.llm_config, core, options)
         else:
             assert self.model is not None
-            trace = compile_model(self.model, core, options)
+            trace = compile_model(self.model, core, options, warnings.append)
         try:
             save_trace(trace, self.out)
         except OSError as e:
             raise CompileError(f"cannot write the trace: {e.strerror}", place=Place(str(self.out))) from None
-        return report_text(trace, self.out)
+        return "\n".join([report_text(trace, self.out), *(f"  warning: {w}" for w in warnings)])
 
     def _bindings(self) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
-        """``NAME=SIZE`` binds a symbol, ``INPUT=1x3x224x224`` a whole input."""
+        """``NAME=NUMBER`` binds a symbol or a scalar input's value, ``INPUT=1x3x224x224`` a whole input's shape."""
         sizes: dict[str, int] = {}
         shapes: dict[str, tuple[int, ...]] = {}
         for text in self.binds:
             name, equals, value = text.rpartition("=")
             parts = value.split("x")
-            if not equals or not name or not all(p.isascii() and p.isdigit() for p in parts):
+            digits = [value.removeprefix("-")] if len(parts) == 1 else parts
+            if not equals or not name or not all(p.isascii() and p.isdigit() for p in digits):
                 raise CompileError(f"--bind {text}: not a size", do="write NAME=64, or INPUT=1x3x224x224")
+            if name in sizes or name in shapes:
+                raise CompileError(f"--bind {text}: '{name}' is bound twice", do="bind it once")
             if len(parts) == 1:
                 sizes[name] = int(value)
             else:
                 shapes[name] = tuple(int(p) for p in parts)
         return sizes, shapes
+
+    def _assumptions(self) -> dict[str, str]:
+        """``NODE=then``, ``NODE=10``."""
+        out: dict[str, str] = {}
+        for text in self.assumes:
+            name, _, value = text.rpartition("=")
+            if not name or not value:
+                raise CompileError(f"--assume {text}: says nothing of a node", do="write NODE=then, or NODE=10")
+            if name in out:
+                raise CompileError(f"--assume {text}: '{name}' is assumed twice", do="say it once")
+            out[name] = value
+        return out
 
     def _cores(self) -> tuple[int, ...] | None:
         if self.cores in (None, "any"):
@@ -121,6 +139,7 @@ class CompileJob:
         for flag, values in (
             ("--set", self.overrides),
             ("--bind", self.binds),
+            ("--assume", self.assumes),
             ("--fallback-op", self.fallback_ops),
             ("--until", self.outputs),
         ):
@@ -150,11 +169,19 @@ def report_text(trace: Trace, out: Path) -> str:
         lines.append(f"  {name}: {what}")
     if h.kv_bytes_per_token:
         lines.append(f"  KV cache: {h.kv_bytes_per_token} B a token, context {h.context} tokens")
+    for node, what in report.get("taken", {}).items():
+        lines.append(f"  {node}: {what}")
     for kind, row in report.get("cpu_fallbacks", {}).items():
         lines.append(f"  on the CPU: {row['count']} x {kind} ({row['why']}), first '{row['first']}'")
-    for title, key in (("host bookkeeping inside dispatch", "host_bookkeeping"), ("views, no work", "views")):
+    for title, key in (
+        ("host bookkeeping inside dispatch", "host_bookkeeping"),
+        ("views, no work", "views"),
+        ("folded into the ops around them", "folded"),
+        ("products of 8-bit integers", "of_bytes"),
+    ):
         if report.get(key):
             lines.append(f"  {title}: " + ", ".join(f"{n} x {t}" for t, n in report[key].items()))
     for name, n in report.get("spilled_tensors", {}).items():
         lines.append(f"  {name}: {n} activation tensors do not stay on chip and cross DRAM")
+    lines += [f"  note: {text}" for text in report.get("notes", [])]
     return "\n".join(lines)

@@ -38,6 +38,8 @@ class LlmConfig:
     tied: bool
     biased: bool
     head_dim: int
+    window: int | None = None
+    """Entries that a token looks at, its own among them (the configuration's ``sliding_window``); None: all."""
 
 
 def read_llm_config(path: str | Path) -> tuple[LlmConfig, str]:
@@ -73,7 +75,7 @@ def read_llm_config(path: str | Path) -> tuple[LlmConfig, str]:
     if raw.get("hidden_act", "silu") != "silu":
         problems.append(Problem(f"hidden_act {raw['hidden_act']!r} is not supported", place, "known: silu"))
     if raw.get("use_sliding_window", False):
-        problems.append(Problem("a sliding window is not supported yet", place))
+        problems.append(Problem("a sliding window for some layers only is not supported yet", place))
     if any(k in raw for k in ("num_experts", "num_local_experts")):
         problems.append(Problem("mixtures of experts are not supported yet", place))
     if "head_dim" in raw:
@@ -94,6 +96,7 @@ def read_llm_config(path: str | Path) -> tuple[LlmConfig, str]:
         bool(tied),
         bool(raw.get("attention_bias", kind in _BIASED)),
         head_dim,
+        number("sliding_window") if kind == "mistral" and raw.get("sliding_window") is not None else None,
     )
     if config.num_attention_heads % config.num_key_value_heads:
         problems.append(Problem("num_attention_heads is no multiple of num_key_value_heads", place))
@@ -152,7 +155,7 @@ class _Builder:
             num_heads=c.num_attention_heads,
             kv_num_heads=c.num_key_value_heads,
             do_rotary=1,
-            local_window_size=-1,
+            local_window_size=-1 if c.window is None else c.window - 1,
         )
         return self.linear(f"{p}/attn/o_proj", attn, q, c.hidden_size), p
 

@@ -10,6 +10,7 @@ from bpusim.compiler.dims import Expr, as_expr
 from bpusim.compiler.graph import ELEMENT_BITS, INTEGER, Node
 from bpusim.compiler.layers import RawOp, fold_phase
 from bpusim.compiler.placement import Placement
+from bpusim.compiler.qdq import fold_dequantise, fold_quantise
 from bpusim.compiler.quant import Plan, WeightUse
 from bpusim.compiler.target import Target
 from bpusim.compiler.values import Cost
@@ -51,7 +52,12 @@ def fuse(drafts: list[Draft], outputs: Collection[str]) -> list[Draft]:
 
     Only where the convolution's result has no other reader, is none of the model's ``outputs``, and the other operands
     are already there. The parameters of a batch norm right behind the convolution fold into its weights and bias.
+    Conversions to and from integers fold into the ops around them.
     """
+    return fold_quantise(_fuse_convolutions(fold_dequantise(drafts, outputs), outputs), outputs)
+
+
+def _fuse_convolutions(drafts: list[Draft], outputs: Collection[str]) -> list[Draft]:
     readers: dict[str, int] = dict.fromkeys(outputs, 1)
     for d in drafts:
         for i in d.inputs:
@@ -81,7 +87,7 @@ def fuse(drafts: list[Draft], outputs: Collection[str]) -> list[Draft]:
             others = [i for i in d.inputs if i != last.outputs[0]]
             out[-1] = Draft(
                 [*last.nodes, *d.nodes],
-                Cost(last.cost.gemms, vec, weights, fused=True),
+                replace(last.cost, vec=vec, weights=weights),
                 list(dict.fromkeys([*last.inputs, *others])),
                 d.outputs,
             )
@@ -95,7 +101,7 @@ def lower(name: str, analysis: Analysis, drafts: list[Draft], plan: Plan, target
     drafts = _with_rope(drafts)
     sizes = _sizes(analysis, drafts, target)
     place = Placement(drafts, sizes, analysis, target.core.activations)
-    kv_bytes = 2 if plan.name != "keep" else ELEMENT_BITS[analysis.kv_dtype] // 8
+    kv_bits = 16 if plan.name != "keep" else ELEMENT_BITS[analysis.kv_dtype]
     ops: list[RawOp] = []
     weights: dict[str, WeightUse] = {}
     users: dict[str, list[str]] = {}
@@ -104,26 +110,40 @@ def lower(name: str, analysis: Analysis, drafts: list[Draft], plan: Plan, target
     for j, d in enumerate(drafts):
         read, write = ({b: target.each(e) for b, e in side.items()} for side in place.traffic(j))
         for use, rows in d.cost.weights:
+            if use.role == "scale" and not plan.bytes(use):
+                continue  # the plan has scales of its own, in the weight's bytes
             weights.setdefault(use.tensor, use)
             if use.role in ("linear", "head") or weights[use.tensor].stored < use.stored:
                 weights[use.tensor] = use
             users.setdefault(use.tensor, []).append(names[j])
             if rows is None:
                 taken = as_expr(plan.bytes(use))
+                if not target.holds(int(taken)):
+                    taken = taken * d.cost.rereads.get(use.tensor, 1)
             else:
-                taken = target.each(rows.padded(target.chunk) * plan.row_bytes(use))
+                some = rows.padded(target.chunk)
+                if some.is_const and use.role in ("linear", "bias") and int(some) >= use.rows:
+                    taken = as_expr(plan.bytes(use))  # all experts are at work: each is read once
+                else:
+                    taken = target.each(some * plan.row_bytes(use))
             key = f"w:{use.tensor}"
             read[key] = read.get(key, as_expr(0)) + taken
         for use in d.cost.resident:
             users.setdefault(use.tensor, [])
         if d.cost.kv_read.terms:
-            read["kv"] = target.each(d.cost.kv_read.padded(target.chunk) * kv_bytes)
+            read["kv"] = target.each(_packed(d.cost.kv_read.padded(target.chunk), kv_bits))
         if d.cost.kv_write.terms:
-            write["kv"] = target.each(d.cost.kv_write.padded(target.chunk) * kv_bytes)
-            kv_per_token += d.cost.kv_write.terms.get("tokens", d.cost.kv_write.terms.get("1", 0)) * kv_bytes
+            write["kv"] = target.each(_packed(d.cost.kv_write.padded(target.chunk), kv_bits))
+            each = _packed(d.cost.kv_write, kv_bits).terms
+            kv_per_token += each.get("tokens", each.get("1", 0))
         ops.append(_raw(d, names[j], read, write, place.live_bytes(j), place.crossing_tensors(j), target))
     phase, instances = fold_phase(name, ops, lambda at: _carry(place, at, target), tokens)
     return Lowered(phase, weights, instances, users, place.workspace, kv_per_token, place.spilled)
+
+
+def _packed(elements: Expr, bits: int) -> Expr:
+    """Bytes of elements of ``bits``: each part rounds up to whole bytes."""
+    return Expr({t: -(-c * bits // 8) for t, c in elements.terms.items()})
 
 
 def _carry(place: Placement, at: int, target: Target) -> tuple[Expr, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from bpusim.compiler.analyse import Analysis, Draft
 from bpusim.compiler.dims import Expr, as_expr
 from bpusim.compiler.rules import RULES
@@ -40,6 +42,7 @@ class Placement:
         self.spilled: list[str] = []
         self.workspace = 0
         self._live = [0] * len(drafts)
+        self._carried: list[tuple[Expr, int]] = []
         self._place(capacity)
 
     def _place(self, capacity: int) -> None:
@@ -112,5 +115,18 @@ class Placement:
 
     def carry(self, at: int) -> tuple[Expr, int]:
         """(bytes, tensors) live between ops ``at - 1`` and ``at``."""
-        names = [n for n, m in self.made.items() if m < at <= self.last.get(n, -1)]
-        return sum((self.sizes[n] for n in names), as_expr(0)), len(names)
+        if not self._carried:
+            self._sweep()
+        return self._carried[at]
+
+    def _sweep(self) -> None:
+        """(bytes, tensors) live before every op, in one pass."""
+        size, count = [as_expr(0)] * (len(self.drafts) + 1), [0] * (len(self.drafts) + 1)
+        for name, made in self.made.items():
+            last = self.last.get(name, -1)
+            if made < last:
+                size[made + 1] += self.sizes[name]
+                size[last + 1] -= self.sizes[name]
+                count[made + 1] += 1
+                count[last + 1] -= 1
+        self._carried = list(zip(accumulate(size), accumulate(count), strict=True))

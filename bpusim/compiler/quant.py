@@ -3,7 +3,7 @@
 ``int4``: linear layers int4, embedding and output head int8, per 128-block along K with fp16 scales and no zero
 points; norms, biases and KV fp16. ``int8``: linear layers int8 too. ``fp16``: everything fp16. ``keep``: the file's
 own types. Activations are 16-bit unless said otherwise. Convolutions take int8 per output channel (fp16 scale) under
-``int4`` and ``int8``.
+``int4`` and ``int8``. A plan that quantises replaces the scales that the file has for its own types.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 
 __all__ = ["PLANS", "Plan", "Role", "WeightUse"]
 
-Role = Literal["linear", "head", "embedding", "conv", "norm", "bias", "rope", "other"]
+Role = Literal["linear", "head", "embedding", "conv", "norm", "bias", "rope", "scale", "other"]
 PlanName = Literal["int4", "int8", "fp16", "keep"]
 PLANS: tuple[PlanName, ...] = ("int4", "int8", "fp16", "keep")
 _BLOCK = 128
@@ -57,6 +57,8 @@ class Plan:
 
     def bytes(self, use: WeightUse) -> int:
         """Bytes of the whole tensor with its scales."""
+        if use.role == "scale" and self.name != "keep":
+            return 0
         return use.stored if self.bits(use.role) is None else use.rows * self.row_bytes(use)
 
     def describe(self, activation: str, kv_bits: int) -> dict[str, str]:

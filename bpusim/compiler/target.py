@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bpusim.compiler.dims import Expr, as_expr
+from bpusim.compiler.dims import Expr, as_expr, windowed
 from bpusim.compiler.values import Cost, Gemm, VecWork
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.array import fill_drain, tile_cycles
@@ -43,6 +43,10 @@ class Target:
         """Bytes of one activation."""
         return 1 if self.activation == "int8" else 2
 
+    def holds(self, weights: int) -> bool:
+        """Whether ``weights`` bytes stay on chip through a recurrence: in half the scratchpad, the other streams."""
+        return weights <= self.core.scratchpad // 2
+
     def array(self, gemms: list[Gemm]) -> tuple[Expr, Expr]:
         """(cycles, issued MACs) of GEMMs run one after another.
 
@@ -50,15 +54,15 @@ class Target:
         """
         cycles, issued = as_expr(0), as_expr(0)
         mac = self.core.mac
-        k_row = mac.cycles_per_row(self.activation)
         for g in gemms:
+            k_row = mac.cycles_per_row("int8" if g.narrow and "int8" in mac.rate else self.activation)
             m, k, n = (e.padded(self.chunk) for e in (g.m, g.k, g.n))
             tiles = k.ceil_div(mac.rows) * n.ceil_div(mac.cols) * g.groups
-            if g.groups > 1 and k.is_const and n.is_const:
+            if g.groups > 1 and g.turns == 1 and k.is_const and n.is_const:
                 together = max(1, min(mac.rows // int(k) if int(k) else 1, mac.cols // int(n) if int(n) else 1))
                 if together > 1:
                     tiles = as_expr(-(-g.groups // together))
-            once = as_expr(fill_drain(mac.rows, mac.cols))
+            once = as_expr(fill_drain(mac.rows, mac.cols) * g.turns)
             if self.batched and g.stored and tiles.is_const:  # a tile is loaded once for the rows of all
                 load = tile_cycles(0, k_row, mac.rows, mac.load_rows_per_cycle)
                 factor, term = at_least(int(m) * k_row, load)
@@ -101,7 +105,8 @@ class Target:
         own = read.terms.get("batch", 0)
         fixed, each = (-(-n // piece) for n in (read.terms.get("1", 0) + own, own))
         tiles = Expr({"1": max(fixed, 1) - each, "batch": each})
-        grows = read.terms.get("batch*kv" if self.batched else "kv", 0)
-        if not grows:
-            return tiles
-        return tiles + self.each(Expr({f"ceil(kv/{max(piece // grows, 1)})": 1}))
+        for term, grows in read.terms.items():
+            past = term.removeprefix("batch*") if self.batched else term
+            if past == "kv" or windowed(past):
+                tiles += self.each(Expr({f"ceil({past}/{max(piece // grows, 1)})": 1}))
+        return tiles

@@ -14,15 +14,21 @@ from bpusim.compiler.graph import Node, Stored
 from bpusim.compiler.quant import Role, WeightUse
 from bpusim.errors import CompileError, Place
 
-__all__ = ["Context", "Cost", "Gemm", "Value", "VecWork"]
+__all__ = ["NARROW", "Context", "Cost", "Gemm", "Value", "VecWork"]
+
+_T = onnx.TensorProto
+NARROW = {_T.INT8, _T.UINT8, _T.INT4, _T.UINT4}
+"""Element types that the array takes at its 8-bit rate."""
 
 
 @dataclass(slots=True)
 class Value:
     """A tensor: dims, element type, and what it is.
 
-    ``const``: its integer values, when they are known; ``weight``: the stored tensor it views; ``book``: integer
-    bookkeeping derived from shapes or masks only; ``storage``: the tensor whose bytes it is (a view's source).
+    ``const``: its integer values, when they are known; ``numbers``: floats worked out from sizes; ``weight``: the
+    stored tensor it views; ``book``: integer bookkeeping derived from shapes or masks only; ``storage``: the tensor
+    whose bytes it is (a view's source); ``quant``: the integer type that a DequantizeLinear hides, with its stored
+    ``scales`` and zero points; ``fed``: an input of the model.
     """
 
     dims: tuple[Expr, ...]
@@ -31,6 +37,10 @@ class Value:
     weight: str | None = None
     book: bool = False
     storage: str = ""
+    quant: int | None = None
+    scales: tuple[str, ...] = ()
+    fed: bool = False
+    numbers: tuple[float, ...] | None = None
 
     @property
     def elements(self) -> Expr:
@@ -41,6 +51,11 @@ class Value:
     def static(self) -> bool:
         """Whether it is a weight, a known constant, or bookkeeping: no activation."""
         return self.weight is not None or self.const is not None or self.book
+
+    @property
+    def narrow(self) -> bool:
+        """Whether its elements are integers of 8 bits at most: as they are, or behind a DequantizeLinear."""
+        return (self.dtype if self.quant is None else self.quant) in NARROW
 
     @classmethod
     def of_stored(cls, name: str, t: Stored) -> Value:
@@ -54,7 +69,8 @@ class Value:
 class Gemm:
     """``groups`` products of ``m x k`` by ``k x n``; the ``k x n`` operand is held stationary.
 
-    ``stored``: it is a weight, so that the rows of all sequences of a batch pass through it.
+    ``stored``: it is a weight, so that the rows of all sequences of a batch pass through it. ``narrow``: both operands
+    are integers of 8 bits at most. ``turns``: how often the array fills and drains (steps that wait for each other).
     """
 
     m: Expr
@@ -62,6 +78,8 @@ class Gemm:
     n: Expr
     groups: int = 1
     stored: bool = False
+    narrow: bool = False
+    turns: int = 1
 
     @property
     def macs(self) -> Expr:
@@ -91,6 +109,11 @@ class Cost:
     fused: bool = False
     resident: list[WeightUse] = field(default_factory=list)
     """Weights of this op that another op (the RoPE prologue) reads."""
+    rereads: dict[str, int] = field(default_factory=dict)
+    """Weights that every step of a recurrence needs: by name, the steps. Those that do not stay on chip are read in
+    each."""
+    cpu: str = ""
+    """Why the op runs on the CPU, if it does."""
     cache_inputs: tuple[int, ...] = ()
     cache_outputs: tuple[int, ...] = ()
     """Inputs and outputs that are the KV cache, charged through ``kv_read`` and ``kv_write``."""
@@ -100,7 +123,7 @@ class Context:
     """A node and what is known of its inputs. A rule sets the outputs and returns a :class:`Cost`, None for a view."""
 
     def __init__(
-        self, node: Node, inputs: list[Value | None], stored: Mapping[str, Stored], opset: int, file: str
+        self, node: Node, inputs: list[Value | None], stored: dict[str, Stored], opset: int, file: str
     ) -> None:
         self.node = node
         self.inputs = inputs
@@ -146,6 +169,13 @@ class Context:
             return tuple(got) if isinstance(got, list | tuple) else (int(got),)
         return None
 
+    def floats(self, index: int) -> tuple[float, ...] | None:
+        """Known numbers given as input number ``index`` (scales); None if it is left out or not known."""
+        value = self.optional(index)
+        if value is None or value.weight is None:
+            return None if value is None else value.numbers
+        return self.stored[value.weight].floats
+
     def out(self, dims: tuple[Expr | int, ...], *, index: int = 0, dtype: int | None = None) -> Value | None:
         """Declare output number ``index`` (None if the node leaves it out)."""
         if index >= len(self.node.outputs) or not self.node.outputs[index]:
@@ -161,9 +191,27 @@ class Context:
         origin = self.value(source)
         if value is not None:
             value.storage, value.weight, value.dtype = origin.storage, origin.weight, origin.dtype
-            value.book = origin.book
+            value.book, value.fed = origin.book, origin.fed
+            value.quant, value.scales = origin.quant, origin.scales
             if origin.const is not None and len(origin.const) == _count(value):
                 value.const = origin.const
+            if origin.numbers is not None and len(origin.numbers) == _count(value):
+                value.numbers = origin.numbers
+
+    def ranked(self, rank: int) -> list[int]:
+        """The dims of input 0 as numbers; it must have ``rank`` of them (at least, where negative)."""
+        dims = self.value(0).dims
+        if len(dims) != rank if rank >= 0 else len(dims) < -rank:
+            self.fail(f"the input {list(dims)} has {len(dims)} dimensions, not {abs(rank)}{' or more' * (rank < 0)}")
+        return [self.number(d, "a dimension") for d in dims]
+
+    def axis(self, default: int | None = None, rank: int | None = None, name: str = "axis") -> int:
+        """An axis attribute, counted from the front; ``rank``: of input 0 unless given."""
+        rank = len(self.value(0).dims) if rank is None else rank
+        axis = int(self.attr(name, default))
+        if not -rank <= axis < rank:
+            self.fail(f"{name} {axis} is not within the {rank} dimensions")
+        return axis % rank
 
     def number(self, dim: Expr, what: str) -> int:
         """A dimension that must be a plain number here."""

@@ -18,16 +18,17 @@ Basis = Callable[[tuple[int, ...], int], tuple[int, ...]]
 """Values of a basis by (``kv`` of each sequence, ``tokens``)."""
 
 _PLAIN = {"1": "1", "tokens": "tokens", "kv": "kv", "tokens*kv": "tokens * kv", "tokens^2": "tokens * tokens"}
-_CEIL = re.compile(r"ceil\(kv/([1-9]\d*)\)")
-_MIN = re.compile(r"min\(kv,([1-9]\d*)\)")
+_CEIL = re.compile(r"ceil\((kv|min\(kv,[1-9]\d*\))/([1-9]\d*)\)")
+_MIN = re.compile(r"(tokens\*)?min\(kv,([1-9]\d*)\)")
 _MAX = re.compile(r"max\((?:([1-9]\d*)\*)?batch,([1-9]\d*)\)")
 _BATCH = "batch"
 _EACH = "batch*"
 
 
 def is_term(term: str) -> bool:
-    """Whether ``term`` is in the closed list: ``1, tokens, kv, tokens*kv, tokens^2, ceil(kv/n), min(kv,w), batch``,
-    products of these with ``batch``, and ``max(batch,n)`` or ``max(k*batch,n)``."""
+    """Whether ``term`` is in the closed list: ``1, tokens, kv, tokens*kv, tokens^2, ceil(kv/n), min(kv,w),
+    tokens*min(kv,w), ceil(min(kv,w)/n), batch``, products of these with ``batch``, and ``max(batch,n)`` or
+    ``max(k*batch,n)``."""
     if term == _BATCH or _MAX.fullmatch(term):
         return True
     inner = term.removeprefix(_EACH)
@@ -55,9 +56,9 @@ def _expression(term: str) -> str:
     if term in _PLAIN:
         return _PLAIN[term]
     if match := _CEIL.fullmatch(term):
-        return f"-(-kv // {int(match[1])})"
+        return f"-(-{match[1]} // {int(match[2])})"
     if match := _MIN.fullmatch(term):
-        return f"min(kv, {int(match[1])})"
+        return f"{'tokens * ' if match[1] else ''}min(kv, {int(match[2])})"
     raise ValueError(f"'{term}' is not in the closed list of basis terms")
 
 

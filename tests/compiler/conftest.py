@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 from bpusim.compiler import Graph, Options, compile_graph, load_graph
 from bpusim.compiler.analyse import Analysis, analyse
+from bpusim.compiler.symbols import Bindings
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.presets import machine_preset
 from bpusim.trace import Trace
@@ -64,7 +65,7 @@ class Hand:
         return load_graph(self.proto, "hand.onnx", "")
 
     def analysis(self) -> Analysis:
-        return analyse(self.graph(), {}, {}, frozenset(), False)
+        return analyse(self.graph(), Bindings(), {}, frozenset(), False)
 
     def trace(self, **options: Any) -> Trace:
         return compile_graph(self.graph(), self.core, Options(**options))
@@ -87,6 +88,12 @@ class Hand:
             if value.name == tensor:
                 return [d.dim_value for d in value.type.tensor_type.shape.dim]
         raise AssertionError(f"shape inference does not know {tensor}")
+
+
+@pytest.fixture
+def whole(core: CoreSpec) -> Callable[[onnx.ModelProto], Hand]:
+    """``whole(proto)``: a model that is there already."""
+    return lambda proto: Hand(proto, core)
 
 
 Dims = Sequence[int | str | None]
@@ -126,3 +133,9 @@ def hand(core: CoreSpec) -> Callable[..., Hand]:
         return Hand(helper.make_model(graph, opset_imports=opsets), core)
 
     return make
+
+
+@pytest.fixture
+def trace(core: CoreSpec) -> Callable[..., Trace]:
+    """``trace(proto, bind=...)``."""
+    return lambda proto, **options: compile_graph(load_graph(proto, "m.onnx", ""), core, Options(**options))

@@ -114,3 +114,25 @@ def test_the_coefficients_of_nothing_are_none() -> None:
 def test_an_unbound_size_stays_visible_in_a_product() -> None:
     """So that the error can name it."""
     assert any(t.startswith("?") for t in (Expr({"?rows": 1}) * KV * 8).terms)
+
+
+# --- a window over the cache
+
+WINDOW = Expr({"min(kv,63)": 1})
+
+
+@given(IN_TOKENS, st.integers(1, 300), st.integers(0, 5000))
+def test_a_window_multiplies_by_tokens(e: Expr, tokens: int, kv: int) -> None:
+    assert _value(WINDOW * e, tokens, kv) == min(kv, 63) * _value(e, tokens, kv)
+    assert _value((WINDOW * e).padded(tokens), 1, kv) == min(kv, 63) * _value(e, tokens, kv)
+
+
+@given(st.integers(1, 200), st.integers(0, 200), st.integers(0, 5000))
+def test_a_window_is_cut_into_blocks(block: int, new: int, kv: int) -> None:
+    """Old and new entries apart, as without a window."""
+    assert _value((WINDOW + new).ceil_div(block), 1, kv) == -(-min(kv, 63) // block) + -(-new // block)
+
+
+def test_a_window_times_kv_is_outside_the_closed_list() -> None:
+    with pytest.raises(ValueError, match="outside the closed list"):
+        WINDOW * KV

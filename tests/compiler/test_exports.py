@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import onnx
 import pytest
 
-from bpusim.compiler import Options, compile_llm_config, compile_model
+from bpusim.compiler import Options, compile_llm_config, compile_model, load_graph, read_model
 from bpusim.hardware.presets import machine_preset
 from bpusim.trace import Trace
 
@@ -352,6 +353,57 @@ def test_the_decomposed_export_has_the_macs_of_the_fused_one(export: Find) -> No
     fused = compile_model(export("llm/qwen2.5-0.5b-int4-genai.onnx"), core, Options(quant="int4", chunk=64))
     assert torch.bind("frame").macs == 31_789_678_592
     assert fused.bind("prefill", kv=0, tokens=64).macs == 31_789_678_592
+
+
+def test_the_decomposed_export_has_the_weights_of_the_fused_one(export: Find) -> None:
+    """357,826,560 linear and 136,134,656 table elements in both; all int4 with an fp16 scale for each 32 (K is 896 or
+    4864, both whole blocks): 246,980,608 + 30,872,576 = 277,853,184 B."""
+    core = machine_preset("bpu80").cores
+    for name in ("qwen2.5-0.5b-prefill64-torch", "qwen2.5-0.5b-int4-genai"):
+        trace = compile_model(export(f"llm/{name}.onnx"), core, Options(quant="fp16"))
+        elements = _bytes(trace, "linear", "head", "embedding") // 2
+        assert elements // 2 + elements // 32 * 2 == 277_853_184
+
+
+@pytest.mark.parametrize(("name", "nodes", "products"), [("0.5b", 301, 121), ("1.5b", 349, 141), ("3b", 445, 181)])
+def test_nodes_of_the_fused_exports(export: Find, name: str, nodes: int, products: int) -> None:
+    """As the file has them, constants among them."""
+    graph = onnx.load(export(f"llm/qwen2.5-{name}-int4-genai.onnx"), load_external_data=False).graph
+    assert len(graph.node) == nodes
+    assert sum(n.op_type == "MatMulNBits" for n in graph.node) == products
+
+
+@pytest.mark.parametrize(("side", "macs"), [(640, 2_301_935_744), (960, 5_179_215_744)])
+def test_the_text_detector(export: Find, side: int, macs: int) -> None:
+    """Convolutions grow with the area, the channel gates behind ten global pools (111,744 MACs) do not:
+    (5,179,215,744 - 111,744) x 640^2 / 960^2 + 111,744 = 2,301,935,744 exactly. (2,301,935,616, a figure found
+    elsewhere, is this number rounded to 32-bit floating point.) Two transposed convolutions make
+    24 x 24 x 4 x 160^2 and 24 x 4 x 320^2 of them. Nothing runs on the CPU."""
+    options = Options(shapes={"x": (1, 3, side, side)}, strict=True)
+    trace = compile_model(export("vision/ppocrv4-det.onnx"), machine_preset("bpu80").cores, options)
+    assert trace.bind("frame").macs == macs
+    assert trace.header.report["cpu_fallbacks"] == {}
+
+
+def test_the_text_detectors_weights_are_constants(export: Find) -> None:
+    """4,687,364 B in Constant nodes; an initialiser there is none."""
+    model, sha = read_model(export("vision/ppocrv4-det.onnx"))
+    assert not model.graph.initializer
+    assert sum(t.bytes for t in load_graph(model, "det", sha).stored.values()) == 4_687_364
+
+
+@pytest.mark.parametrize(("samples", "rate", "macs"), [(512, 16000, 563_968), (256, 8000, 342_016)])
+def test_the_voice_activity_model(export: Find, samples: int, rate: int, macs: int) -> None:
+    """At 16 kHz: a transform as a convolution, 3 places x 258 x 256; convolutions 3 x 129 x 128 x 3, 2 x 128 x 64 x 3,
+    64 x 64 x 3 and 64 x 128 x 3; an LSTM of 512 x (128 + 128); 128 of the result. Its LSTM weights are put together
+    from slices in the file, once: they are read like any weights."""
+    shapes = {"input": (1, samples), "state": (2, 1, 128)}
+    options = Options(shapes=shapes, bind={"sr": rate}, strict=True)
+    trace = compile_model(export("audio/silero-vad.onnx"), machine_preset("bpu80").cores, options)
+    by_hand = 3 * 258 * 256 + 3 * (3 * 129 * 128 + 2 * 128 * 64 + 64 * 64 + 64 * 128) + 512 * 256 + 128
+    assert by_hand == 563_968
+    assert trace.bind("frame").macs == macs
+    assert trace.header.report["cpu_fallbacks"] == {}
 
 
 @pytest.mark.parametrize(

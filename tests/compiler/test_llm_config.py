@@ -233,6 +233,20 @@ def test_a_hidden_size_that_heads_do_not_divide_needs_a_head_dimension(config: W
     assert "head_dim" in _refusal(config(hidden_size=66))
 
 
+def test_a_sliding_window_bounds_what_a_token_looks_at(config: Write) -> None:
+    """2 layers of 4 heads of 16: 256 MACs an entry. Of 8 entries in the window one is the token's own."""
+    none, wide, few = (
+        _compile(config(model_type="mistral", **w))
+        for w in ({"sliding_window": None}, {"sliding_window": 4096}, {"sliding_window": 8})
+    )
+    macs = [[t.bind("decode", kv=kv).macs for kv in (0, 7, 50)] for t in (none, wide, few)]
+    base = macs[0][0]
+    assert macs[0] == macs[1] == [base, base + 7 * 256, base + 50 * 256]
+    assert macs[2] == [base, base + 7 * 256, base + 7 * 256]
+    moved = few.bind("decode", kv=50).traffic()["kv", False]
+    assert moved == 7 * few.header.kv_bytes_per_token
+
+
 @pytest.mark.parametrize("key", ["num_experts", "num_local_experts"])
 def test_a_mixture_of_experts_is_refused(config: Write, key: str) -> None:
     assert "mixtures of experts are not supported yet" in _refusal(config(**{key: 8}))

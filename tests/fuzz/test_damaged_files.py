@@ -10,6 +10,7 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from input_cases import CASES, write_case
 
 from bpusim.compiler import Options, compile_llm_config, compile_model
 from bpusim.errors import BpusimError
@@ -89,6 +90,20 @@ def test_a_damaged_model_is_refused_or_compiled(tmp_path: Path, changes: list[tu
     file.write_bytes(damaged((LIGHT / "light_squeezenet.onnx").read_bytes(), changes))
     got = outcome(lambda: compile_model(file, machine_preset("bpu80").cores, Options(quant="int8")))
     assert got.problems if isinstance(got, BpusimError) else got.phases
+
+
+@many
+@given(st.sampled_from(sorted(CASES.keys() - {"IN-55"})), edits)
+def test_a_damaged_case_is_refused_or_compiled(
+    tmp_path: Path, name: str, changes: list[tuple[float, int, bytes]]
+) -> None:
+    """Inner graphs, external data, sparse and string tensors, and all else that the input cases hold."""
+    file = write_case(name, tmp_path)
+    file.write_bytes(damaged(file.read_bytes(), changes))
+    assume = {"sel": "then", "lp": "3", "nz": "4"}
+    for options in (Options(), Options(assume={k: v for k, v in assume.items() if k.encode() in file.read_bytes()})):
+        got = outcome(lambda options=options: compile_model(file, machine_preset("bpu80").cores, options))  # type: ignore[misc]
+        assert got.problems if isinstance(got, BpusimError) else got.phases
 
 
 @many

@@ -1,12 +1,11 @@
-"""Elementwise ops, reductions and norms: vector work by class and element."""
+"""Elementwise ops and softmax: vector work by class and element."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import onnx
 
 from bpusim.compiler.dims import Expr, as_expr, product
+from bpusim.compiler.quant import Role
 from bpusim.compiler.values import Context, Cost, Value, VecWork
 
 __all__ = ["ELEMENTWISE", "RULES", "SOFTMAX"]
@@ -57,8 +56,46 @@ ELEMENTWISE: dict[str, dict[str, int]] = {
     "Sin": {"exp": 1},
     "Cos": {"exp": 1},
     "Cast": {"convert": 1},
+    "CastLike": {"convert": 1},
+    "Mean": {"add": 1},
+    "GreaterOrEqual": {"add": 1},
+    "LessOrEqual": {"add": 1},
+    "Xor": {"add": 1},
+    "IsInf": {"add": 1},
+    "BitwiseAnd": {"add": 1},
+    "BitwiseOr": {"add": 1},
+    "BitwiseXor": {"add": 1},
+    "BitwiseNot": {"add": 1},
+    "BitShift": {"add": 1},
+    "Mod": {"div": 1, "mul": 1, "add": 1},
+    "Tan": {"exp": 2, "div": 1},
+    "Asin": {"exp": 1},
+    "Acos": {"exp": 1},
+    "Atan": {"exp": 1},
+    "Sinh": {"exp": 1, "add": 1, "mul": 1, "div": 1},
+    "Cosh": {"exp": 1, "add": 1, "mul": 1, "div": 1},
+    "Asinh": {"exp": 1, "mul": 1, "add": 2, "div": 1},
+    "Acosh": {"exp": 1, "mul": 1, "add": 2, "div": 1},
+    "Atanh": {"exp": 1, "mul": 1, "add": 2, "div": 1},
+    "Celu": {"exp": 1, "mul": 2, "add": 2},
+    "Selu": {"exp": 1, "mul": 2, "add": 1},
+    "Mish": {"exp": 3, "add": 3, "div": 1, "mul": 1},
+    "Softsign": {"add": 2, "div": 1},
+    "Shrink": {"add": 3},
+    "ThresholdedRelu": {"add": 1},
+    "SwiGLU": {"exp": 1, "add": 1, "div": 1, "mul": 3},
+    "BiasAdd": {"add": 2},
+    "BiasGelu": {"exp": 1, "mul": 4, "add": 3},
+    "QLinearAdd": {"convert": 2, "mul": 3, "add": 1},
+    "QLinearMul": {"convert": 2, "mul": 2, "add": 2},
+    "QLinearSigmoid": {"convert": 1},
+    "QLinearLeakyRelu": {"convert": 1},
 }
 """Vector operations by class for one output element. ``exp`` stands for any transcendental step."""
+
+_BOOLEAN = {"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf"}
+_FIRST = {"Clip", "Cast", "CastLike", "QLinearSigmoid", "QLinearLeakyRelu"}
+"""Only the first input has the results' shape; the others are parameters."""
 
 SOFTMAX = {"add": 1, "exp": 1, "reduce": 2, "mul": 1}
 """Per element: subtract the maximum, exponentiate, reduce twice, multiply by the reciprocal of the sum."""
@@ -81,100 +118,80 @@ def broadcast(ctx: Context, values: list[Value]) -> tuple[Expr, ...]:
 def _elementwise(ctx: Context) -> Cost:
     kind = ctx.node.type
     given = [v for v in ctx.inputs if v is not None]
-    shaped = given[:1] if kind in ("Clip", "Cast") else given
+    shaped = given[:1] if kind in _FIRST else given
+    if kind in ("QLinearAdd", "QLinearMul"):
+        shaped = [ctx.value(0), ctx.value(3)]
     out = ctx.out(broadcast(ctx, shaped))
     assert out is not None
-    if kind in ("Equal", "Greater", "Less", "And", "Or", "Not", "IsNaN"):
+    if kind == "CastLike":
+        out.dtype = ctx.value(1).dtype
+    elif kind in _BOOLEAN:
         out.dtype = onnx.TensorProto.BOOL
     elif kind == "Cast":
         out.dtype = ctx.attr("to")
     elif kind == "Where":
         out.dtype = ctx.value(1).dtype
     per = ELEMENTWISE[kind]
+    if kind == "FastGelu" and len(given) > 1:
+        per = ELEMENTWISE["BiasGelu"]
     if kind == "Pow" and given[1].const is None and given[1].elements == 1 and given[1].weight:
         per = {"mul": 1}  # a scalar exponent: squares in every norm that exporters write out
-    operations = max(len(given) - 1, 1) if kind in ("Sum", "Min", "Max") else 1
-    role = "bias" if kind in ("Add", "Sub", "Sum") else "norm"
-    weights = [w for v in shaped for w in ctx.operand(v, role)]  # type: ignore[arg-type]
-    return Cost(vec=[VecWork({c: n * operations for c, n in per.items()}, out.elements)], weights=weights)
+    operations = max(len(given) - 1, 1) if kind in ("Sum", "Min", "Max", "Mean") else 1
+    role: Role = "bias" if kind in ("Add", "Sub", "Sum", "BiasAdd", "BiasGelu", "FastGelu") else "norm"
+    weights = [w for v in shaped for w in ctx.operand(v, role)]
+    vec = [VecWork({c: n * operations for c, n in per.items()}, out.elements)]
+    if kind == "Mean":
+        vec.append(VecWork({"mul": 1}, out.elements))
+    return Cost(vec=vec, weights=weights)
 
 
-def _reduce(ctx: Context) -> Cost:
+def _bit_cast(ctx: Context) -> None:
+    ctx.view(ctx.value(0).dims)
+    for out in ctx.outputs.values():
+        out.dtype = ctx.attr("to")
+
+
+def _split_gelu(ctx: Context) -> Cost:
+    """``com.microsoft::BiasSplitGelu``: a bias, then the first half times the Gelu of the second."""
     value = ctx.value(0)
-    rank = len(value.dims)
-    axes = ctx.ints(1, "axes")
-    if axes is None or (not axes and not ctx.attr("noop_with_empty_axes", 0)):
-        axes = tuple(range(rank))
-    gone = {a % rank for a in axes} if rank else set()
-    keep = ctx.attr("keepdims", 1)
-    ctx.out(tuple(as_expr(1) if i in gone else d for i, d in enumerate(value.dims) if keep or i not in gone))
-    return Cost(vec=[VecWork({"reduce": 1}, value.elements)])
+    width, odd = divmod(ctx.number(value.dims[-1], "the width"), 2)
+    if odd:
+        ctx.fail(f"the width {list(value.dims)} does not halve")
+    out = ctx.out((*value.dims[:-1], width))
+    assert out is not None
+    gelu = ELEMENTWISE["Gelu"]
+    vec = [VecWork({"add": 1}, value.elements), VecWork({**gelu, "mul": gelu["mul"] + 1}, out.elements)]
+    return Cost(vec=vec, weights=ctx.operand(ctx.optional(1), "bias"))
 
 
 def _softmax(ctx: Context) -> Cost:
+    """Over one axis, or before opset 13 over all from ``axis`` on. ``LogSoftmax`` subtracts the logarithm of the sum,
+    ``Hardmax`` compares with the largest, ``QLinearSoftmax`` converts on both sides."""
     value = ctx.value(0)
     ctx.out(value.dims)
-    axis = ctx.attr("axis", -1 if ctx.opset >= 13 else 1) % len(value.dims)
+    kind = ctx.node.type
+    opset = ctx.attr("opset", 1) if kind == "QLinearSoftmax" else ctx.opset
+    axis = ctx.axis(-1 if opset >= 13 else 1)
     rows = product(value.dims[:axis])
-    length = product(value.dims[axis:]) if ctx.opset < 13 else value.dims[axis]
-    if ctx.opset >= 13:
+    length = product(value.dims[axis:]) if opset < 13 else value.dims[axis]
+    if opset >= 13:
         rows = rows * product(value.dims[axis + 1 :])
-    return Cost(vec=[VecWork(SOFTMAX, rows, length), VecWork({"div": 1}, rows)])
-
-
-def rms_norm(rows: Expr, length: Expr) -> list[VecWork]:
-    """Square, reduce, scale by the reciprocal root, scale by the weight."""
-    return [VecWork({"mul": 3, "reduce": 1}, rows, length), VecWork({"div": 1, "add": 1}, rows)]
-
-
-def layer_norm(rows: Expr, length: Expr) -> list[VecWork]:
-    """Mean, centre, square, reduce, scale, shift."""
-    return [VecWork({"add": 2, "mul": 3, "reduce": 2}, rows, length), VecWork({"div": 1, "add": 1}, rows)]
-
-
-def _norm(parts: Callable[[Expr, Expr], list[VecWork]], skip: bool) -> Callable[[Context], Cost]:
-    def rule(ctx: Context) -> Cost:
-        value = ctx.value(0)
-        ctx.out(value.dims)
-        for index in (1, 2):
-            ctx.out((*value.dims[:-1], 1), index=index)
-        if skip:
-            ctx.out(value.dims, index=3)
-        first = 2 if skip else 1
-        vec = parts(product(value.dims[:-1]), value.dims[-1])
-        if skip:
-            vec = [VecWork({"add": 1}, value.elements), *vec]
-        weights = ctx.operand(ctx.optional(first), "norm")
-        for i in range(first + 1, len(ctx.inputs)):
-            weights += ctx.operand(ctx.optional(i), "bias")
-        return Cost(vec=vec, weights=weights)
-
-    return rule
-
-
-def _batch_norm(ctx: Context) -> Cost:
-    value = ctx.value(0)
-    ctx.out(value.dims)
-    weights = [w for i in range(1, 5) for w in ctx.operand(ctx.optional(i), "norm")]
-    return Cost(vec=[VecWork({"mul": 1, "add": 1}, value.elements)], weights=weights)
-
-
-def _lrn(ctx: Context) -> Cost:
-    value = ctx.value(0)
-    ctx.out(value.dims)
-    size = ctx.attr("size")
-    return Cost(vec=[VecWork({"mul": 2, "reduce": size, "exp": 1, "div": 1}, value.elements)])
+    if kind == "LogSoftmax":
+        return Cost(vec=[VecWork({"add": 2, "exp": 1, "reduce": 2}, rows, length), VecWork({"exp": 1}, rows)])
+    if kind == "Hardmax":
+        return Cost(vec=[VecWork({"add": 1, "reduce": 1}, rows, length)])
+    vec = [VecWork(SOFTMAX, rows, length), VecWork({"div": 1}, rows)]
+    if kind == "QLinearSoftmax":
+        vec.append(VecWork({"convert": 2, "mul": 1}, rows, length))
+    return Cost(vec=vec)
 
 
 RULES = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
-    **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"), _reduce),
+    "BitCast": _bit_cast,
     "Softmax": _softmax,
-    "SimplifiedLayerNormalization": _norm(rms_norm, skip=False),
-    "RMSNormalization": _norm(rms_norm, skip=False),
-    "SkipSimplifiedLayerNormalization": _norm(rms_norm, skip=True),
-    "LayerNormalization": _norm(layer_norm, skip=False),
-    "SkipLayerNormalization": _norm(layer_norm, skip=True),
-    "BatchNormalization": _batch_norm,
-    "LRN": _lrn,
+    "LogSoftmax": _softmax,
+    "Hardmax": _softmax,
+    "QLinearSoftmax": _softmax,
+    "BiasSplitGelu": _split_gelu,
 }

@@ -146,6 +146,8 @@ def _slice(ctx: Context) -> Cost:
 def _copy(ctx: Context) -> Cost:
     """Every output element passes the vector unit once."""
     (out,) = ctx.outputs.values()
+    first = ctx.value(0)
+    out.quant = first.quant
     return Cost(vec=[VecWork({"convert": 1}, out.elements)])
 
 

@@ -1,0 +1,59 @@
+"""Ops whose results have a size that only the data decide: it is taken from ``--assume``, never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx
+
+from bpusim.compiler.dims import Expr, as_expr
+from bpusim.compiler.values import Context, Cost, VecWork
+from bpusim.compiler.walk import Walk
+from bpusim.errors import CompileError
+
+__all__ = ["DATA_SIZED", "data_sized"]
+
+DATA_SIZED = {"NonZero", "NonMaxSuppression", "Unique", "Compress", "Range"}
+"""Ops without a size of their own."""
+
+
+def data_sized(walk: Walk) -> Callable[[Context], Cost]:
+    """Their cost rule: CPU work, one comparison for each element they look at."""
+
+    def rule(ctx: Context) -> Cost:
+        node = ctx.node
+        count = walk.assumed_count(node)
+        if count is None:
+            results = " and ".join(f"'{o}'" for o in node.outputs if o)
+            why = f"only the data decide the size of {results}"
+            after = walk.after(node)
+            why += f", and so of {', '.join(after)}" if after else ""
+            raise CompileError(f"{node}: {why}", place=walk.place, do=f"add --assume {node.label}=NUMBER")
+        return Cost(vec=[VecWork({"add": 1}, _results(ctx, count))], cpu="only the data decide the size of its results")
+
+    return rule
+
+
+def _results(ctx: Context, count: int) -> Expr:
+    """Declare the results of ``count`` entries; the elements that are looked at."""
+    value, kind, integer = ctx.value(0), ctx.node.type, onnx.TensorProto.INT64
+    if kind == "Range":
+        ctx.out((count,))
+        return as_expr(count)
+    if kind == "NonZero":
+        ctx.out((len(value.dims), count), dtype=integer)
+    elif kind == "NonMaxSuppression":
+        ctx.out((count, 3), dtype=integer)
+        scores = ctx.value(1)
+        return scores.elements * ctx.number(scores.dims[-1], "the number of boxes")  # each against all others
+    elif "axis" in ctx.node.attrs:
+        dims = list(value.dims)
+        dims[ctx.attr("axis")] = as_expr(count)
+        ctx.out(tuple(dims))
+    else:
+        ctx.out((count,))
+    if kind == "Unique":
+        ctx.out((count,), index=1, dtype=integer)
+        ctx.out((value.elements,), index=2, dtype=integer)
+        ctx.out((count,), index=3, dtype=integer)
+    return value.elements
