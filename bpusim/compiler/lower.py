@@ -14,6 +14,7 @@ from bpusim.compiler.qdq import fold_dequantise, fold_quantise
 from bpusim.compiler.quant import Plan, WeightUse
 from bpusim.compiler.target import Target
 from bpusim.compiler.values import Cost
+from bpusim.trace.basis import at_most
 from bpusim.trace.model import Phase
 
 __all__ = ["Lowered", "fuse", "lower"]
@@ -124,6 +125,9 @@ def lower(name: str, analysis: Analysis, drafts: list[Draft], plan: Plan, target
                 some = rows.padded(target.chunk)
                 if some.is_const and use.role in ("linear", "bias") and int(some) >= use.rows:
                     taken = as_expr(plan.bytes(use))  # all experts are at work: each is read once
+                elif target.batched and some.is_const and use.role in ("linear", "bias"):
+                    factor, term = at_most(int(some), use.rows)  # what several sequences choose may be all there is
+                    taken = Expr({term: factor * plan.row_bytes(use)})
                 else:
                     taken = target.each(some * plan.row_bytes(use))
             key = f"w:{use.tensor}"

@@ -9,7 +9,7 @@ from bpusim.compiler.values import Cost, Gemm, VecWork
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.array import fill_drain, tile_cycles
 from bpusim.hardware.spec import ActivationType
-from bpusim.trace.basis import at_least
+from bpusim.trace.basis import at_least, evaluator
 
 __all__ = ["TILES_PER_SCRATCHPAD", "Target"]
 
@@ -20,6 +20,12 @@ TILES_PER_SCRATCHPAD = 4
 LARGEST_TILE = 1 << 20
 """Larger pieces would make the first of a call late and overlap nothing more."""
 SMALLEST_SCRATCHPAD = 16 << 10
+
+
+def _each_of_few(read: Expr) -> int:
+    """Bytes for one sequence of what several take of a limited number: experts."""
+    few = [t for t in read.terms if t.startswith("min(") and "batch" in t]
+    return sum(read.terms[t] * evaluator(["batch", t])((0,), 1)[1] for t in few)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,7 @@ class Target:
         """DMA tiles for ``read`` bytes: its fixed part, that of each sequence and what grows with the cache are cut
         apart."""
         piece = min(self.core.scratchpad // TILES_PER_SCRATCHPAD, LARGEST_TILE)
-        own = read.terms.get("batch", 0)
+        own = read.terms.get("batch", 0) + _each_of_few(read)
         fixed, each = (-(-n // piece) for n in (read.terms.get("1", 0) + own, own))
         tiles = Expr({"1": max(fixed, 1) - each, "batch": each})
         for term, grows in read.terms.items():

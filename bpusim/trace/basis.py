@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from math import gcd
 
-__all__ = ["Basis", "at_least", "by_sequence", "evaluator", "is_term"]
+__all__ = ["Basis", "at_least", "at_most", "by_sequence", "evaluator", "is_term"]
 
 Basis = Callable[[tuple[int, ...], int], tuple[int, ...]]
 """Values of a basis by (``kv`` of each sequence, ``tokens``)."""
@@ -20,16 +20,16 @@ Basis = Callable[[tuple[int, ...], int], tuple[int, ...]]
 _PLAIN = {"1": "1", "tokens": "tokens", "kv": "kv", "tokens*kv": "tokens * kv", "tokens^2": "tokens * tokens"}
 _CEIL = re.compile(r"ceil\((kv|min\(kv,[1-9]\d*\))/([1-9]\d*)\)")
 _MIN = re.compile(r"(tokens\*)?min\(kv,([1-9]\d*)\)")
-_MAX = re.compile(r"max\((?:([1-9]\d*)\*)?batch,([1-9]\d*)\)")
+_OF_BATCH = re.compile(r"(max|min)\((?:([1-9]\d*)\*)?batch,([1-9]\d*)\)")
 _BATCH = "batch"
 _EACH = "batch*"
 
 
 def is_term(term: str) -> bool:
     """Whether ``term`` is in the closed list: ``1, tokens, kv, tokens*kv, tokens^2, ceil(kv/n), min(kv,w),
-    tokens*min(kv,w), ceil(min(kv,w)/n), batch``, products of these with ``batch``, and ``max(batch,n)`` or
-    ``max(k*batch,n)``."""
-    if term == _BATCH or _MAX.fullmatch(term):
+    tokens*min(kv,w), ceil(min(kv,w)/n), batch``, products of these with ``batch``, and ``max(k*batch,n)``,
+    ``min(k*batch,n)``, without ``k*`` where it is 1."""
+    if term == _BATCH or _OF_BATCH.fullmatch(term):
         return True
     inner = term.removeprefix(_EACH)
     return (inner in _PLAIN and term != "batch*1") or bool(_CEIL.fullmatch(inner) or _MIN.fullmatch(inner))
@@ -43,11 +43,19 @@ def by_sequence(term: str) -> str:
 def at_least(each: int, floor: int) -> tuple[int, str]:
     """``max(each * batch, floor)`` as (factor, term): a tile of weights stays in the array for ``each`` cycles a
     sequence, and for ``floor`` to load the next one."""
-    if each >= floor:
-        return each, _BATCH
-    common = gcd(each, floor)
-    each, floor = each // common, floor // common
-    return common, f"max(batch,{floor})" if each == 1 else f"max({each}*batch,{floor})"
+    return (each, _BATCH) if each >= floor else _limited("max", each, floor)
+
+
+def at_most(each: int, ceiling: int) -> tuple[int, str]:
+    """``min(each * batch, ceiling)`` as (factor, term): every sequence asks for ``each`` of what there are ``ceiling``
+    of, and what several ask for is taken once."""
+    return (ceiling, "1") if each >= ceiling else _limited("min", each, ceiling)
+
+
+def _limited(kind: str, each: int, limit: int) -> tuple[int, str]:
+    common = gcd(each, limit)
+    each, limit = each // common, limit // common
+    return common, f"{kind}(batch,{limit})" if each == 1 else f"{kind}({each}*batch,{limit})"
 
 
 @cache
@@ -64,8 +72,8 @@ def _expression(term: str) -> str:
 
 def _of_batch(term: str) -> str | None:
     """A term of the number of sequences alone, as an expression in ``batch``."""
-    if match := _MAX.fullmatch(term):
-        return f"max({int(match[1] or 1)} * batch, {int(match[2])})"
+    if match := _OF_BATCH.fullmatch(term):
+        return f"{match[1]}({int(match[2] or 1)} * batch, {int(match[3])})"
     return term if term in (_BATCH, "1") else None
 
 

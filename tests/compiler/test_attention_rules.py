@@ -285,6 +285,17 @@ def test_each_sequence_of_a_batch_chooses_too(hand: Make) -> None:
     assert trace.bind("decode", kv=(5, 9)).traffic()["weights", False] == 2 * 2 * EXPERT * 4
 
 
+@pytest.mark.parametrize(("batch", "read"), [(1, 2), (3, 6), (8, 16), (20, 16)])
+def test_a_batch_reads_no_more_experts_than_there_are(hand: Make, batch: int, read: int) -> None:
+    """BH-33, with 16 experts for its 8: the upper bound min(N, B k). Uniform routing would read 2.0, 5.3, 10.5, 14.9."""
+    trace = mixture(hand).trace(context=128)
+    moved = trace.bind("decode", kv=(5,) * batch).traffic()["weights", False]
+    uniform = 16 * (1 - (1 - 2 / 16) ** batch)
+    assert moved == read * EXPERT * 4
+    assert 2 <= uniform <= read
+    assert trace.resident_bytes == 16 * EXPERT * 4
+
+
 def test_experts_of_nibbles(hand: Make) -> None:
     """QMoE: 32 inputs in 16 bytes, an fp32 scale for each of 64 and 32 columns of each expert; 2 of 16 are active."""
     made = node("QMoE", ["x", "p", "a", "sa", "", "b", "sb"], ["y"], domain=MS, k=2, expert_weight_bits=4)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpusim.trace.basis import at_least, by_sequence, evaluator, is_term
+from bpusim.trace.basis import at_least, at_most, by_sequence, evaluator, is_term
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,8 @@ def test_a_term_has_its_value_at_a_position(term: str, value: int) -> None:
         ("max(batch,2)", 3),
         ("max(3*batch,8)", 9),
         ("max(2*batch,9)", 9),
+        ("min(batch,2)", 2),
+        ("min(2*batch,9)", 6),
     ],
 )
 def test_with_several_sequences_a_product_with_batch_is_a_sum_over_them(term: str, value: int) -> None:
@@ -69,6 +71,8 @@ def test_a_tile_stays_for_its_rows_or_while_the_next_is_loaded(each: int, floor:
     factor, term = at_least(each, floor)
     assert is_term(term)
     assert factor * evaluator(["batch", term])((0,) * batch, 1)[1] == max(each * batch, floor)
+    factor, term = at_most(each, floor)
+    assert factor * evaluator(["batch", term])((0,) * batch, 1)[1] == min(each * batch, floor)
 
 
 @given(kvs=st.lists(st.integers(0, 5000), min_size=1, max_size=6), tokens=st.integers(1, 64))

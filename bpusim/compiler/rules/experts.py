@@ -1,7 +1,7 @@
 """Mixtures of experts. All experts are resident; a token is worked on by ``k`` of them, and only these are read.
 
-Each token may choose other experts: a step reads ``tokens x k`` of them, or all, whichever is less; so does each
-sequence of a batch for itself.
+Each token may choose other experts: a step reads ``tokens x k`` of them, or all, whichever is less. So a batch of
+sequences reads ``min(batch x k, all)``: an upper bound, since two of them may choose the same one.
 """
 
 from __future__ import annotations
