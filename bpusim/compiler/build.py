@@ -263,6 +263,24 @@ def _vocab(analysis: Analysis) -> int:
     )
 
 
+def _interface(analysis: Analysis) -> dict[str, dict[str, int]]:
+    """Bytes of inputs and outputs in the file's own types: what the application hands over. The core moves them at the
+    width of its activations."""
+    from bpusim.compiler.graph import ELEMENT_BITS
+
+    out: dict[str, dict[str, int]] = {}
+    for key, names in (("input_bytes", analysis.inputs), ("output_bytes", analysis.outputs)):
+        values = {n: analysis.values[n] for n in names if n in analysis.values}
+        known = {
+            n: -(-int(v.elements) * ELEMENT_BITS[v.dtype] // 8)
+            for n, v in values.items()
+            if v.elements.is_const and v.dtype in ELEMENT_BITS
+        }
+        if known:
+            out[key] = known
+    return out
+
+
 def _report(phases: Mapping[str, tuple[Analysis, Lowered]]) -> dict[str, Any]:
     """What costs nothing and why, what runs on the CPU and why, what is spilled: nothing is left out in silence."""
     analysis, first = next(iter(phases.values()))
@@ -287,6 +305,7 @@ def _report(phases: Mapping[str, tuple[Analysis, Lowered]]) -> dict[str, Any]:
         "views": count(analysis.views),
         "host_bookkeeping": count(analysis.bookkeeping),
         "cpu_fallbacks": fallbacks,
+        **_interface(analysis),
         **({"folded": folded} if folded else {}),
         **({"of_bytes": narrow} if narrow else {}),
         **({"taken": analysis.taken} if analysis.taken else {}),

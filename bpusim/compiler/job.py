@@ -15,6 +15,9 @@ from bpusim.units import format_quantity
 
 __all__ = ["CompileJob", "report_text"]
 
+_NAMED = 8
+"""Inputs or outputs that a report names: a cache of many layers is not worth it."""
+
 
 @dataclass(frozen=True, slots=True)
 class CompileJob:
@@ -181,6 +184,10 @@ def report_text(trace: Trace, out: Path) -> str:
     ):
         if report.get(key):
             lines.append(f"  {title}: " + ", ".join(f"{n} x {t}" for t, n in report[key].items()))
+    for key, title in (("input_bytes", "in"), ("output_bytes", "out")):
+        if key in report and len(report[key]) <= _NAMED:
+            sizes = ", ".join(f"{n} {format_quantity(size, 'size')}" for n, size in report[key].items())
+            lines.append(f"  {title}, in the file's types: {sizes}")
     for name, n in report.get("spilled_tensors", {}).items():
         lines.append(f"  {name}: {n} activation tensors do not stay on chip and cross DRAM")
     lines += [f"  note: {text}" for text in report.get("notes", [])]

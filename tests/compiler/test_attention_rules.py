@@ -287,7 +287,7 @@ def test_each_sequence_of_a_batch_chooses_too(hand: Make) -> None:
 
 @pytest.mark.parametrize(("batch", "read"), [(1, 2), (3, 6), (8, 16), (20, 16)])
 def test_a_batch_reads_no_more_experts_than_there_are(hand: Make, batch: int, read: int) -> None:
-    """BH-33, with 16 experts for its 8: the upper bound min(N, B k). Uniform routing would read 2.0, 5.3, 10.5, 14.9."""
+    """BH-33, with 16 experts: upper bound min(N, B k). Uniform routing would read 2.0, 5.3, 10.5, 14.9."""
     trace = mixture(hand).trace(context=128)
     moved = trace.bind("decode", kv=(5,) * batch).traffic()["weights", False]
     uniform = 16 * (1 - (1 - 2 / 16) ** batch)

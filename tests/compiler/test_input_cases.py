@@ -122,6 +122,7 @@ def test_in_35_weights_among_the_inputs_are_weights(compiled: Compile) -> None:
     """Only the 16 elements of x come in."""
     old, new = compiled("IN-35_ir3"), compiled("IN-35_ir8")
     assert moved(old, "io") == 16 * 2
+    assert old.header.report["input_bytes"] == {"x": 64}
     assert old.phases == new.phases
     assert old.tensors == new.tensors
 
@@ -131,6 +132,7 @@ def test_in_37_a_kernel_that_comes_in_is_no_weight(compiled: Compile) -> None:
     trace = compiled("IN-37")
     assert (trace.resident_bytes, macs(trace)) == (0, 194_400)
     assert moved(trace, "io") == (3072 + 216) * 2
+    assert sorted(trace.header.report["input_bytes"].values()) == [864, 12_288]
 
 
 def test_in_54_dead_parts_cost_nothing_and_are_noted(compiled: Compile) -> None:
