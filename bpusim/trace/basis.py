@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from math import gcd
 
-__all__ = ["Basis", "at_least", "at_most", "by_sequence", "evaluator", "is_term"]
+__all__ = ["Basis", "at_least", "at_most", "by_sequence", "dot", "evaluator", "is_term"]
 
 Basis = Callable[[tuple[int, ...], int], tuple[int, ...]]
 """Values of a basis by (``kv`` of each sequence, ``tokens``)."""
@@ -75,6 +75,11 @@ def _of_batch(term: str) -> str | None:
     if match := _OF_BATCH.fullmatch(term):
         return f"{match[1]}({int(match[2] or 1)} * batch, {int(match[3])})"
     return term if term in (_BATCH, "1") else None
+
+
+def dot(coefs: Sequence[int], at: Sequence[int]) -> int:
+    """The value of a cost where its basis has the values ``at``; missing coefficients are zero."""
+    return sum(c * v for c, v in zip(coefs, at, strict=False))
 
 
 def evaluator(basis: Sequence[str]) -> Basis:

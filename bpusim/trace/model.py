@@ -11,7 +11,8 @@ from bpusim.ports import BufferKind
 from bpusim.trace.basis import evaluator
 
 if TYPE_CHECKING:
-    from bpusim.trace.program import PhaseTable, Program
+    from bpusim.trace.program import Program
+    from bpusim.trace.table import PhaseTable
 
 __all__ = ["SCHEMA_VERSION", "UNITS", "Coefs", "Header", "Op", "Phase", "Repeat", "Tensor", "Trace", "buffer_kind"]
 
@@ -157,7 +158,7 @@ class Trace:
     def table(self, phase: str) -> PhaseTable:
         """The phase's coefficients as arrays, made once."""
         if phase not in self._tables:
-            from bpusim.trace.program import PhaseTable
+            from bpusim.trace.table import PhaseTable
 
             self._tables[phase] = PhaseTable.build(self.phase(phase), self._capacity())
         return self._tables[phase]

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bpusim.ports import BUFFER_KINDS, MOVES
+from bpusim.trace.layout import CallItems
 from bpusim.trace.model import buffer_kind
-from bpusim.trace.program import CallItems, CallProgram, ItemRange
+from bpusim.trace.program import CallProgram, ItemRange
 
 if TYPE_CHECKING:
     from bpusim.arrays import Ints

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from bpusim.trace.basis import evaluator
+from bpusim.trace.layout import CallLayout, lay_out_call
 from bpusim.trace.model import Coefs, Op, Phase, Trace, buffer_kind
-from bpusim.trace.program import CallLayout, CallProgram, Program, lay_out_call
+from bpusim.trace.program import CallProgram, Program
 
 if TYPE_CHECKING:
     from bpusim.arrays import Bools
