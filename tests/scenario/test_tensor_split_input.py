@@ -49,7 +49,7 @@ def refusal(folder: Path, model: str, trace: Path = TRACES / "qwen2.5-0.5b-int4.
         ("cores: bpu0, unsplit: [Softmax]", "unsplit", "unsplit means nothing without a tensor split",
          "add split: tensor or remove it"),
         (f"{SPLIT}, unsplit: Softmax", "unsplit", "not a list of op types",
-         "write unsplit: [Softmax], or [] for none"),
+         "write such as unsplit: [Softmax], types of the trace, or [] for none"),
         ("cores: [bpu0, bpu1], split: tensors", "split", "not a split",
          "write even, layers per core such as [14, 14], or tensor"),
     ],
