@@ -1,7 +1,7 @@
-"""What a toolchain makes of a model: op types that it takes, within which limits, what it fuses, what it does not split.
+"""What a toolchain makes of a model: op types that it takes and their limits, what it fuses, what it does not split.
 
-A toolchain is a YAML file: one of those that come with bpusim, by name (``machine.cores.toolchain: "1.0"``), or a user's
-own, by path. Every entry of a shipped one cites its source or says that it was chosen.
+A toolchain is a YAML file: one that comes with bpusim, by name (``machine.cores.toolchain: "1.0"``), or a user's own,
+by path. Every entry of a shipped one cites its source or says that it was chosen.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def toolchain_names() -> tuple[str, ...]:
 def load_toolchain(which: str, place: Place | None = None) -> Toolchain:
     """The toolchain ``which``: a name, or the path of a ``.yaml`` file.
 
-    Raises :class:`HardwareError`, at ``place`` where the user named it, for an unknown name (it lists the known ones) or
+    Raises :class:`HardwareError`, at ``place`` where the user named it, for an unknown name (it lists the known) or
     with all that is wrong in a file.
     """
     known = toolchain_names()
