@@ -161,7 +161,8 @@ def estimate_lines(found: dict[str, dict[str, Any]]) -> list[str]:
         out.append(
             f"  {name}: {row['crossings']} crossings to the CPU, {row['pieces']} pieces on the core, "
             f"{row['bytes']} B cross; a call costs {_time(row['call_us'])}, "
-            f"the CPU ops {_time(row['parts_us']['fallback'])} ({parts}), allocation {_time(row['allocate_us'])} without a pool"
+            f"the CPU ops {_time(row['parts_us']['fallback'])} ({parts}), "
+            f"allocation {_time(row['allocate_us'])} without a pool"
         )
         out += [
             f"    {kind}: {k['count']} on the CPU, {k['bytes']} B, {_time(k['us'])}" for kind, k in row["kinds"].items()
