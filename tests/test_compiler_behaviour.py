@@ -180,7 +180,7 @@ def test_bh20_what_the_report_says_is_what_the_simulator_takes(tmp_path: Path) -
     scenario = tmp_path / "s.yaml"
     scenario.write_text(
         f"machine: {{preset: bpu80, cores: {{toolchain: '{tmp_path / 'mine.yaml'}'}}}}\n"
-        "runtime: {submit: sync}\nmodels: {net: {trace: chain.trace, cores: bpu0}}\n"
+        "host: {submit: sync}\nmodels: {net: {trace: chain.trace, cores: bpu0}}\n"
         "streams: {cam: {frames: net, rate: 10 Hz, count: 3}}\n"
     )
     stats = simulate(scenario).streams["cam"]
@@ -217,7 +217,7 @@ def test_bh38_folding_the_output_dequantise_saves_its_elements(tmp_path: Path) -
     rest = given["fallback_us"]["entry"] + given["fallback_us"]["cache"]
     shared = folded["parts_us"]["dispatch"] - given["parts_us"]["dispatch"]  # the core hands the output over itself
     assert saved == pytest.approx(5060 + rest - shared, rel=0.01)
-    assert 1e6 / 66 - 1e6 / 100 == pytest.approx(saved, rel=0.06)
+    assert pytest.approx(saved, rel=0.06) == 1e6 / 66 - 1e6 / 100
 
 
 def test_bh38_the_saving_follows_the_size() -> None:
