@@ -48,8 +48,14 @@ def check_toolchain(toolchain: Toolchain) -> None:
             if kind not in RULES:
                 what = f"{key} of toolchain {toolchain.name}: no op with a cost rule is called '{kind}'"
                 raise CompileError(what, do=did_you_mean(kind, sorted(RULES)))
+    serial = [t for t in toolchain.ops if t in FAMILIES["On the CPU"][0]]
+    if serial:
+        what = f"ops of toolchain {toolchain.name}: no unit of a core can do {serial[0]}"
+        raise CompileError(what, do="remove it: it runs on the CPU")
     for kind, limits in toolchain.limits.items():
         where = f"limits.{kind} of toolchain {toolchain.name}"
+        if kind not in toolchain.ops:
+            raise CompileError(f"{where}: {kind} is not among its ops", do="remove the limits, or add it to ops")
         if kind not in _WINDOWED and (limits.kernel is not None or limits.stride is not None):
             raise CompileError(f"{where}: {kind} has no kernel and no stride", do="remove both")
         known = onnx.TensorProto.DataType.keys()

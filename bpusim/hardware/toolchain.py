@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 
 from bpusim.documents import Document, read_document
@@ -38,6 +39,12 @@ class Limits:
     rank: Count | None = None
     opset: Range | None = None
     types: Annotated[list[str], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _range(self) -> Limits:
+        if self.opset is not None and self.opset[0] > self.opset[1]:
+            raise ValueError("opset is the first and the last; write the smaller one first")
+        return self
 
     def broken(self, facts: Mapping[str, int | str]) -> str:
         """How an op of which ``facts`` are known breaks them, such as ``kernel 11 exceeds 7``; empty if it does not."""
@@ -109,7 +116,7 @@ def load_toolchain(which: str, place: Place | None = None) -> Toolchain:
     """
     known = toolchain_names()
     if which in known:
-        return _read(_SHIPPED / f"{which}.yaml", place)
+        return _shipped(which)
     name = toolchain_name(which)
     if name == which:
         do = f"known: {', '.join(known)}; or the path of a .yaml file of your own"
@@ -118,6 +125,11 @@ def load_toolchain(which: str, place: Place | None = None) -> Toolchain:
         do = "give the file another name"
         raise HardwareError(f"'{which}' is called as the toolchain {name} that comes with bpusim", place=place, do=do)
     return _read(Path(which), place)
+
+
+@cache
+def _shipped(name: str) -> Toolchain:
+    return _read(_SHIPPED / f"{name}.yaml", None)
 
 
 def _read(path: Path, place: Place | None) -> Toolchain:
@@ -137,7 +149,7 @@ def _read(path: Path, place: Place | None) -> Toolchain:
     if own.extends not in toolchain_names():
         do = "known: " + ", ".join(toolchain_names())
         raise HardwareError(f"unknown toolchain '{own.extends}'", place=document.where("extends"), do=do)
-    base = load_toolchain(own.extends)
+    base = _shipped(own.extends)
     absent = [n for n, t in enumerate(own.without) if t not in base.ops]
     if absent:
         what = f"toolchain {base.name} has no op '{own.without[absent[0]]}'"

@@ -253,6 +253,8 @@ def test_views_need_nobodys_leave(hand: Make, mine: Callable[[str], CoreSpec]) -
     ("lines", "message"),
     [
         ("ops: [Convv]", "ops of toolchain mine: no op with a cost rule is called 'Convv'; did you mean 'Conv'?"),
+        ("ops: [TopK]", "ops of toolchain mine: no unit of a core can do TopK; remove it: it runs on the CPU"),
+        ("without: [Pad]\nlimits: {Pad: {rank: 3}}", "limits.Pad of toolchain mine: Pad is not among its ops"),
         ("limits: {Relu: {kernel: 3}}", "limits.Relu of toolchain mine: Relu has no kernel and no stride; remove both"),
         ("limits: {Relu: {types: [FLOAT61]}}", "no element type is called 'FLOAT61'; did you mean 'FLOAT16'?"),
     ],
@@ -263,6 +265,15 @@ def test_what_would_do_nothing_is_refused(
     with pytest.raises(CompileError) as caught:
         replace(hand([node("Relu", ["x"], ["y"])], {"x": [8]}, ["y"]), core=mine(lines)).trace()
     assert message in str(caught.value)
+
+
+def test_the_file_in_the_documentation_is_a_toolchain(hand: Make, tmp_path: Path, repository: Path) -> None:
+    text = (repository / "docs" / "TRACES.md").read_text(encoding="utf-8").partition("## Toolchains")[2]
+    path = tmp_path / "supplier.yaml"
+    path.write_text(text.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
+    nodes = [node("Conv", ["x", "w"], ["y"], name="conv")]
+    found = _fallbacks(hand, nodes, with_toolchain(path), {"x": [1, 3, 32, 32]}, weights={"w": [4, 3, 11, 11]})
+    assert found == {"Conv": (1, "kernel 11 exceeds 7 of toolchain supplier")}
 
 
 # Rewriting ------------------------------------------------------------------------------------------------------------

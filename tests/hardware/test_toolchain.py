@@ -65,6 +65,7 @@ def test_fusions_that_are_given_replace_those_of_the_extended_one(tmp_path: Path
     [
         ("about: x\nopps: [Conv]\n", 2, "opps"),
         ("about: x\nlimits: {Conv: {kernel: 0}}\n", 2, "limits.Conv.kernel"),
+        ("about: x\nlimits: {Conv: {opset: [9, 7]}}\n", 2, "write the smaller one first"),
         ("about: x\nwithout: [Conv]\n", 2, "without takes ops from the toolchain that is extended, and none is; add"),
         ('about: x\nextends: "1.7"\n', 2, "unknown toolchain '1.7'; known: 1.0, 1.2"),
         ('about: x\nextends: "1.0"\nwithout: [Padd]\n', 3, "toolchain 1.0 has no op 'Padd'"),
