@@ -25,6 +25,7 @@ from bpusim.hardware.toolchain import load_toolchain
 from bpusim.scenario import load_machine
 from bpusim.trace import Trace
 from bpusim.trace.basis import evaluator
+from bpusim.trace.tensor_split import grouped
 
 Make = Callable[..., Any]
 node = helper.make_node
@@ -130,6 +131,31 @@ def test_vector_work_behind_a_stored_product_bounds_a_batch_from_above(
     tiles = -(-k // 128) * -(-n // 128)
     if work <= tiles * rows * 4:
         assert fused == array
+
+
+@pytest.mark.parametrize("lines", ["fusions: {swiglu: true}", "fusions: {swiglu: true, norm_residual: true}"])
+@pytest.mark.parametrize("unsplit", [set(), {"SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"}])
+def test_cores_wait_for_each_other_as_often_with_fused_ops(
+    tmp_path: Path, mine: Callable[[str], CoreSpec], lines: str, unsplit: set[str]
+) -> None:
+    """The layer behind a fused SwiGLU is split by rows, as it is behind one in basic ops."""
+    old, new = (_llm(tmp_path, c).bind("decode", kv=0).calls for c in (with_toolchain("1.0"), mine(lines)))
+    assert any("+Sigmoid" in op.type for op in new[0].ops)
+    assert len(grouped(old[0].ops, unsplit)) == len(grouped(new[0].ops, unsplit))
+
+
+def test_a_fused_sum_and_norm_stays_on_one_core_like_the_norm(hand: Make, mine: Callable[[str], CoreSpec]) -> None:
+    nodes = [
+        node("Add", ["x", "x2"], ["r"], name="residual"),
+        node("LayerNormalization", ["r", "w"], ["n"], name="norm"),
+        node("Relu", ["n"], ["y"], name="act"),
+    ]
+    core = mine("fusions: {norm_residual: true}")
+    made = replace(hand(nodes, {"x": [8, 64], "x2": [8, 64]}, ["y"], weights={"w": [64]}), core=core)
+    (call,) = made.trace().bind("frame").calls
+    assert [op.type for op in call.ops] == ["Add+LayerNormalization", "Relu"]
+    assert [g.split for g in grouped(call.ops, {"LayerNormalization"})] == [False, True]
+    assert len(grouped(call.ops, set())) == 2  # the norm's rows are joined behind it
 
 
 def _gate(middle: list[Any]) -> list[Any]:
