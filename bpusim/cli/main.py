@@ -139,6 +139,9 @@ def schema() -> None:
     help="What only the data decide: then or else of an If, passes of a Loop, entries of a NonZero.",
 )
 @click.option("--until", "outputs", multiple=True, metavar="TENSOR", help="Compile only what computes this tensor.")
+@click.option(
+    "--fold-dequantise", is_flag=True, help="What if whoever reads the outputs took integers: no conversion at the end."
+)
 @click.option("--cores", help="Pin the trace to cores: 0 or 0,1; any by default.")
 def compile(
     model: Path | None,
@@ -157,15 +160,18 @@ def compile(
     binds: Sequence[str],
     assumes: Sequence[str],
     outputs: Sequence[str],
+    fold_dequantise: bool,
     cores: str | None,
 ) -> None:
     """Compile an ONNX MODEL (or an LLM's config.json) to a trace."""
     if (model is None) == (llm_config is None):
         raise click.UsageError("name an ONNX MODEL, or an LLM by --llm-config, and not both")
+    from bpusim.compiler.crossings import Board
     from bpusim.compiler.job import CompileJob
     from bpusim.scenario import load_machine
+    from bpusim.system.roof import roof_of
 
-    core = load_machine(machine, overrides).cores
+    found = load_machine(machine, overrides)
     job = CompileJob(
         model=model,
         llm_config=llm_config,
@@ -183,9 +189,10 @@ def compile(
         binds=tuple(binds),
         assumes=tuple(assumes),
         outputs=tuple(outputs),
+        fold_dequantise=fold_dequantise,
         cores=cores,
     )
-    click.echo(job.run(core))
+    click.echo(job.run(found.cores, Board(found.host, roof_of(found))))
 
 
 @main.command()

@@ -6,11 +6,13 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 import onnx
 
 from bpusim.compiler.control import CONTROL, expand
 from bpusim.compiler.data_sizes import DATA_SIZED, data_sized
+from bpusim.compiler.decompose import DECOMPOSED, decomposed
 from bpusim.compiler.dims import as_expr
 from bpusim.compiler.fold_arrays import ARRAYS, fold_arrays
 from bpusim.compiler.fold_floats import fold_floats
@@ -20,9 +22,11 @@ from bpusim.compiler.opsets import adapted
 from bpusim.compiler.refusals import refuse_lost, refuse_strings, refuse_type
 from bpusim.compiler.rules import DOMAINS, REFUSED, RULES
 from bpusim.compiler.symbols import Bindings
+from bpusim.compiler.toolchain import facts
 from bpusim.compiler.values import Context, Cost, Value, VecWork
 from bpusim.compiler.walk import Walk
 from bpusim.errors import CompileError, Problem
+from bpusim.hardware.toolchain import Toolchain
 
 __all__ = ["Analysis", "Draft", "analyse"]
 
@@ -67,6 +71,9 @@ class Analysis:
     """What the data would decide and was bound or assumed instead: branches, passes, counts, values."""
     notes: list[str] = field(default_factory=list)
     """What was found that a user should know."""
+    decomposed: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Ops that the toolchain does not take and that were rewritten, by type: how many, into what, why."""
+    toolchain: Toolchain | None = None
 
 
 def analyse(
@@ -75,13 +82,15 @@ def analyse(
     assume: Mapping[str, str],
     on_cpu: frozenset[str],
     strict: bool,
+    toolchain: Toolchain | None = None,
 ) -> Analysis:
     """Cost every node of ``graph`` with its sizes bound.
 
     ``assume``: what nodes are taken to do whose outcome only the data decide. Op types in ``on_cpu`` go to the CPU; so
-    do ops without a rule, or, with ``strict``, they are refused. One :class:`CompileError` tells all that is wrong.
+    do ops without a rule, or, with ``strict``, they are refused, and those that the ``toolchain`` does not take and no
+    rule rewrites. One :class:`CompileError` tells all that is wrong.
     """
-    out = Analysis(stored=dict(graph.stored), outputs=graph.outputs, notes=list(graph.notes))
+    out = Analysis(stored=dict(graph.stored), outputs=graph.outputs, notes=list(graph.notes), toolchain=toolchain)
     walk = Walk(graph, bindings, assume, out.values, out.stored, deque(graph.nodes))
     for name, t in graph.stored.items():
         out.values[name] = Value.of_stored(name, t)
@@ -141,6 +150,8 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
             return
         if special:
             rule = data_sized(walk)
+        if rule is not None and node.type not in on_cpu and _rewritten(context, walk, out):
+            return
         if rule is None:
             if not _without_rule(node, inputs, walk, out, strict):
                 walk.lose(node)
@@ -159,6 +170,20 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
         walk.refuse(node, what, "check the model with onnx")
         return
     _record(context, cost, walk, out, on_cpu)
+
+
+def _rewritten(context: Context, walk: Walk, out: Analysis) -> bool:
+    """Whether the toolchain does not take the node, and others that it takes now stand in its place."""
+    node, chain = context.node, out.toolchain
+    if chain is None or node.type not in DECOMPOSED:
+        return False
+    why = chain.refuses(node.type, facts(context))
+    nodes = decomposed(context, walk, chain) if why else []
+    if nodes:
+        row = out.decomposed.setdefault(node.type, {"count": 0, "into": [n.type for n in nodes], "why": why})
+        row["count"] += 1
+        walk.push(*nodes)
+    return bool(nodes)
 
 
 def _cast_weight(node: Node, value: Value | None, out: Analysis) -> bool:
@@ -195,6 +220,8 @@ def _record(context: Context, cost: Cost | None, walk: Walk, out: Analysis, on_c
         out.views.append(node)
     else:
         why = "forced by --fallback-op" if node.type in on_cpu else cost.cpu
+        if not why and out.toolchain is not None:
+            why = out.toolchain.refuses(node.type, facts(context))
         out.drafts.append(_draft(node, inputs, context.outputs, cost, bool(why), why))
         if cost.cache_inputs:
             out.kv_dtype = context.value(cost.cache_inputs[0]).dtype

@@ -14,14 +14,16 @@ from bpusim.compiler.files import read_model
 from bpusim.compiler.graph import Graph
 from bpusim.compiler.lower import Lowered, fuse, lower
 from bpusim.compiler.nested import all_tensors, with_bodies
-from bpusim.compiler.qdq import folded_conversions
+from bpusim.compiler.qdq import drop_output_dequantise, folded_conversions
 from bpusim.compiler.quant import PLANS, Plan, WeightUse
 from bpusim.compiler.reader import load_graph
 from bpusim.compiler.symbols import bind
 from bpusim.compiler.target import SMALLEST_SCRATCHPAD, Target
+from bpusim.compiler.toolchain import check_toolchain
 from bpusim.errors import CompileError, Place, did_you_mean
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.spec import ActivationType
+from bpusim.hardware.toolchain import load_toolchain
 from bpusim.trace import Header, Tensor, Trace
 
 __all__ = ["Options", "compile_graph", "compile_llm_config", "compile_model"]
@@ -33,7 +35,8 @@ _STEPS = {"sequence_length", "past_sequence_length", "total_sequence_length"}
 @dataclass(frozen=True, slots=True)
 class Options:
     """How to compile. ``bind``: sizes by symbol, or values of scalar inputs; ``shapes``: whole input shapes;
-    ``assume``: what nodes do whose outcome the data decide; ``outputs``: stop at these tensors."""
+    ``assume``: what nodes do whose outcome the data decide; ``outputs``: stop at these tensors; ``fold_dequantise``: a
+    DequantizeLinear that makes an output is left to its reader."""
 
     quant: str = "keep"
     activation: ActivationType = "int16"
@@ -46,6 +49,7 @@ class Options:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     assume: Mapping[str, str] = field(default_factory=dict)
     outputs: Sequence[str] = ()
+    fold_dequantise: bool = False
     name: str | None = None
     cores: tuple[int, ...] | None = None
     command: str = ""
@@ -86,6 +90,8 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
     if core.scratchpad < SMALLEST_SCRATCHPAD:
         what = f"a scratchpad of {core.scratchpad} B; tiles of a quarter of it would be smaller than a weight tile"
         raise CompileError(what, do=f"give it {SMALLEST_SCRATCHPAD} B or more")
+    toolchain = load_toolchain(core.toolchain)
+    check_toolchain(toolchain)
     if options.outputs:
         graph = graph.until(options.outputs)
     _check_bindings(graph, options)
@@ -101,8 +107,11 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
             "total_sequence_length": KV + tokens,
         }
         bindings = bind(graph, options.bind, options.shapes, batch if llm else {})
-        analysis = analyse(graph, bindings, options.assume, options.fallback_ops, options.strict)
+        analysis = analyse(graph, bindings, options.assume, options.fallback_ops, options.strict, toolchain)
         _classify(analysis)
+        if options.fold_dequantise and not drop_output_dequantise(analysis):
+            what = "--fold-dequantise: no output comes from a DequantizeLinear that nobody else reads"
+            raise CompileError(what, place=Place(graph.file), do="leave it out")
         if name == "prefill" and options.last_logit:
             _last_logit(graph, analysis)
         pad = chunk if name == "prefill" else 1
@@ -111,7 +120,7 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
             lower(
                 name,
                 analysis,
-                fuse(analysis.drafts, analysis.outputs),
+                fuse(analysis.drafts, analysis.outputs, toolchain.fusions),
                 plan,
                 Target(core, options.activation, pad, batched=llm),
                 pad if llm else 0,
@@ -301,11 +310,14 @@ def _report(phases: Mapping[str, tuple[Analysis, Lowered]]) -> dict[str, Any]:
                 d.type, {"count": 0, "why": d.why_cpu, "first": d.nodes[0].name or d.nodes[0].outputs[0]}
             )
             row["count"] += 1
+            if d.why_cpu not in row["why"].split("; "):
+                row["why"] += f"; {d.why_cpu}"
     return {
         "views": count(analysis.views),
         "host_bookkeeping": count(analysis.bookkeeping),
         "cpu_fallbacks": fallbacks,
         **_interface(analysis),
+        **({"decomposed": analysis.decomposed} if analysis.decomposed else {}),
         **({"folded": folded} if folded else {}),
         **({"of_bytes": narrow} if narrow else {}),
         **({"taken": analysis.taken} if analysis.taken else {}),

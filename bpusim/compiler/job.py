@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bpusim.compiler.build import Options, compile_llm_config, compile_model
+from bpusim.compiler.crossings import Board, estimate_lines, estimates, noteworthy
 from bpusim.errors import CompileError, Place
 from bpusim.hardware import CoreSpec
 from bpusim.trace import Trace, save_trace
@@ -39,10 +40,14 @@ class CompileJob:
     binds: tuple[str, ...]
     assumes: tuple[str, ...]
     outputs: tuple[str, ...]
+    fold_dequantise: bool
     cores: str | None
 
-    def run(self, core: CoreSpec) -> str:
-        """Compile for ``core``, write the trace, and say what came of it. Raises :class:`CompileError`."""
+    def run(self, core: CoreSpec, board: Board | None = None) -> str:
+        """Compile for ``core``, write the trace, and say what came of it; ``board``: with times on it.
+
+        Raises :class:`CompileError`.
+        """
         if not self.out.parent.is_dir():
             raise CompileError(
                 "the folder does not exist", place=Place(str(self.out)), do=f"make it: mkdir -p {self.out.parent}"
@@ -62,6 +67,7 @@ class CompileJob:
             shapes=shapes,
             assume=self._assumptions(),
             outputs=self.outputs,
+            fold_dequantise=self.fold_dequantise,
             name=self.name or self.out.stem,
             cores=self._cores(),
             command=self.command(),
@@ -72,11 +78,16 @@ class CompileJob:
         else:
             assert self.model is not None
             trace = compile_model(self.model, core, options, warnings.append)
+        found = estimates(trace, board) if board is not None else {}
+        if noteworthy(found):
+            report = {**trace.header.report, "estimates": found}
+            trace = replace(trace, header=replace(trace.header, report=report))
         try:
             save_trace(trace, self.out)
         except OSError as e:
             raise CompileError(f"cannot write the trace: {e.strerror}", place=Place(str(self.out))) from None
-        return "\n".join([report_text(trace, self.out), *(f"  warning: {w}" for w in warnings)])
+        told = [report_text(trace, self.out), *estimate_lines(found)]
+        return "\n".join([*told, *(f"  warning: {w}" for w in warnings)])
 
     def _bindings(self) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
         """``NAME=NUMBER`` binds a symbol or a scalar input's value, ``INPUT=1x3x224x224`` a whole input's shape."""
@@ -148,6 +159,7 @@ class CompileJob:
         ):
             for value in values:
                 words += [flag, value]
+        words += ["--fold-dequantise"] * self.fold_dequantise
         words += ["--last-logit"] * self.last_logit + ["--strict"] * self.strict
         return shlex.join([*words, "-o", self.out.name])
 
@@ -176,6 +188,8 @@ def report_text(trace: Trace, out: Path) -> str:
         lines.append(f"  {node}: {what}")
     for kind, row in report.get("cpu_fallbacks", {}).items():
         lines.append(f"  on the CPU: {row['count']} x {kind} ({row['why']}), first '{row['first']}'")
+    for kind, row in report.get("decomposed", {}).items():
+        lines.append(f"  rewritten: {row['count']} x {kind} as {', '.join(row['into'])} ({row['why']})")
     for title, key in (
         ("host bookkeeping inside dispatch", "host_bookkeeping"),
         ("views, no work", "views"),

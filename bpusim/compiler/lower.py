@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from bpusim.compiler.analyse import Analysis, Draft
 from bpusim.compiler.dims import Expr, as_expr
+from bpusim.compiler.fusions import fuse_patterns
 from bpusim.compiler.graph import ELEMENT_BITS, INTEGER, Node
 from bpusim.compiler.layers import RawOp, fold_phase
 from bpusim.compiler.placement import Placement
@@ -14,24 +15,11 @@ from bpusim.compiler.qdq import fold_dequantise, fold_quantise
 from bpusim.compiler.quant import Plan, WeightUse
 from bpusim.compiler.target import Target
 from bpusim.compiler.values import Cost
+from bpusim.hardware.toolchain import Fusions
 from bpusim.trace.basis import at_most
 from bpusim.trace.model import Phase
 
 __all__ = ["Lowered", "fuse", "lower"]
-
-_EPILOGUE = {
-    "BatchNormalization",
-    "Relu",
-    "Clip",
-    "LeakyRelu",
-    "HardSwish",
-    "HardSigmoid",
-    "Sum",
-    "Add",
-    "Sigmoid",
-    "Mul",
-}
-"""Elementwise ops that toolchain 1.0 computes as a convolution's results leave the array."""
 
 
 @dataclass(slots=True)
@@ -48,17 +36,20 @@ class Lowered:
     spilled: list[str] = field(default_factory=list)
 
 
-def fuse(drafts: list[Draft], outputs: Collection[str]) -> list[Draft]:
-    """Merge normalisation, activation and residual addition into the convolution right before them.
+def fuse(drafts: list[Draft], outputs: Collection[str], fusions: Fusions) -> list[Draft]:
+    """Merge normalisation, activation and residual addition into the convolution right before them, and what else the
+    toolchain runs as one op.
 
     Only where the convolution's result has no other reader, is none of the model's ``outputs``, and the other operands
     are already there. The parameters of a batch norm right behind the convolution fold into its weights and bias.
     Conversions to and from integers fold into the ops around them.
     """
-    return fold_quantise(_fuse_convolutions(fold_dequantise(drafts, outputs), outputs), outputs)
+    epilogue = frozenset(fusions.convolution)
+    fused = _fuse_convolutions(fold_dequantise(drafts, outputs), outputs, epilogue)
+    return fold_quantise(fuse_patterns(fused, outputs, fusions), outputs)
 
 
-def _fuse_convolutions(drafts: list[Draft], outputs: Collection[str]) -> list[Draft]:
+def _fuse_convolutions(drafts: list[Draft], outputs: Collection[str], epilogue: Collection[str]) -> list[Draft]:
     readers: dict[str, int] = dict.fromkeys(outputs, 1)
     for d in drafts:
         for i in d.inputs:
@@ -71,7 +62,7 @@ def _fuse_convolutions(drafts: list[Draft], outputs: Collection[str]) -> list[Dr
             and last.cost.fused
             and not last.cpu
             and not d.cpu
-            and d.nodes[0].type in _EPILOGUE
+            and d.nodes[0].type in epilogue
             and len(last.outputs) == 1
             and last.outputs[0] in d.inputs
             and readers[last.outputs[0]] == 1

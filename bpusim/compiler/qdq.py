@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from bpusim.compiler.analyse import Draft
+from bpusim.compiler.analyse import Analysis, Draft
 from bpusim.compiler.values import Cost
 from bpusim.trace.model import Phase, Repeat
 
-__all__ = ["fold_dequantise", "fold_quantise", "folded_conversions"]
+__all__ = ["drop_output_dequantise", "fold_dequantise", "fold_quantise", "folded_conversions"]
 
 _MOVES = {"MaxPool", "Concat", "Transpose", "Slice", "Split", "Gather", "Tile", "DepthToSpace", "SpaceToDepth", "Relu"}
 """Ops that give the same results on integers of one scale."""
@@ -77,6 +77,23 @@ def fold_quantise(drafts: list[Draft], outputs: Collection[str]) -> list[Draft]:
         for o in out[at].outputs:
             maker[o] = at
     return out
+
+
+def drop_output_dequantise(analysis: Analysis) -> int:
+    """Leave each ``DequantizeLinear`` that makes an output, and that nobody else reads, to whoever reads the output.
+
+    Returns how many; the outputs are integers then.
+    """
+    read = {i for d in analysis.drafts for i in d.inputs}
+    ends = {
+        d.outputs[0]: d
+        for d in analysis.drafts
+        if d.nodes[0].type == "DequantizeLinear" and d.outputs[0] in analysis.outputs and d.outputs[0] not in read
+    }
+    analysis.drafts = [d for d in analysis.drafts if ends.get(d.outputs[0] if d.outputs else "") is not d]
+    analysis.outputs = [ends[o].inputs[0] if o in ends else o for o in analysis.outputs]
+    analysis.notes += [f"{d.nodes[0]} is left to whoever reads the output (--fold-dequantise)" for d in ends.values()]
+    return len(ends)
 
 
 def folded_conversions(phase: Phase) -> dict[str, int]:

@@ -95,6 +95,9 @@ class Target:
 
     def compute(self, cost: Cost) -> tuple[Expr, Expr, Expr, dict[str, Expr]]:
         """(cycles, array cycles, issued MACs, vector operations): parts add up unless fused, then the longer counts."""
+        trailing = self._trailing(cost) if cost.fused and self.batched else None
+        if trailing is not None:
+            return trailing
         if cost.fused and self.batched:  # the longer of two sums over a batch is in no list of terms: one by one
             one = replace(self, batched=False).compute(cost)
             return (*(e.by_sequence() for e in one[:3]), {c: e.by_sequence() for c, e in one[3].items()})  # type: ignore[return-value]
@@ -103,6 +106,30 @@ class Target:
         if cost.fused and mac_cycles.is_const and vec_cycles.is_const:
             return as_expr(max(int(mac_cycles), int(vec_cycles))), mac_cycles, issued, operations
         return mac_cycles + vec_cycles, mac_cycles, issued, operations
+
+    def _trailing(self, cost: Cost) -> tuple[Expr, Expr, Expr, dict[str, Expr]] | None:
+        """The same of vector work that follows the results of one stored product, for a batch; None of others.
+
+        A tile of weights stays ``max(rows of all, load)``. The work begins with the first results, so that fill and
+        drain come on top of the longer of both. ``max(batch * max(array, vector), load)`` of all tiles is in the closed
+        list and exact where the vector work of a sequence is no longer than the array's on its rows; where it is longer
+        it is at most the fill and drain above the longer of the two.
+        """
+        mac_cycles, issued = self.array(cost.gemms)
+        vec_cycles, operations = self.vector(cost.vec)
+        if len(cost.gemms) != 1 or not cost.gemms[0].stored or set(vec_cycles.terms) - {"batch"}:
+            return None
+        g, mac = cost.gemms[0], self.core.mac
+        k_row = mac.cycles_per_row("int8" if g.narrow and "int8" in mac.rate else self.activation)
+        m, k, n = (e.padded(self.chunk) for e in (g.m, g.k, g.n))
+        tiles = k.ceil_div(mac.rows) * n.ceil_div(mac.cols) * g.groups
+        if not (tiles.is_const and m.is_const):
+            return None
+        load = tile_cycles(0, k_row, mac.rows, mac.load_rows_per_cycle)
+        longer = max(int(tiles) * int(m) * k_row, vec_cycles.terms.get("batch", 0))
+        factor, term = at_least(longer, int(tiles) * load)
+        cycles = Expr({term: factor}) + fill_drain(mac.rows, mac.cols) * g.turns
+        return cycles, mac_cycles, issued, operations
 
     def tiles(self, read: Expr) -> Expr:
         """DMA tiles for ``read`` bytes: its fixed part, that of each sequence and what grows with the cache are cut

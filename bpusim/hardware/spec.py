@@ -7,6 +7,7 @@ files (unknown keys are refused) and the JSON Schema. No class here knows how it
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
@@ -28,6 +29,7 @@ __all__ = [
     "MasterSpec",
     "SlowSpec",
     "VectorSpec",
+    "toolchain_name",
 ]
 
 ActivationType = Literal["int8", "int16"]
@@ -76,6 +78,17 @@ Rate = Annotated[
     BeforeValidator(_rate),
     WithJsonSchema({"anyOf": [{"const": 1}, {"type": "string", "pattern": r"^1/[1-9]\d*$"}], "examples": ["1/4"]}),
 ]
+
+
+def _version(value: Any) -> Any:
+    """A version without quotes is a number to YAML."""
+    return str(value) if isinstance(value, float) else value
+
+
+def toolchain_name(toolchain: str) -> str:
+    """What a toolchain is called: a file by its name without folder and ending."""
+    path = Path(toolchain)
+    return path.stem if path.suffix in (".yaml", ".yml") else toolchain
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
@@ -136,7 +149,9 @@ class CoreSpec:
     dma: Annotated[DmaSpec, _about("Its port into the DRAM channel")]
     op_overhead: Annotated[Duration, _about("Fetch and start of an op")]
     layer_sync: Annotated[Duration, _about("Synchronisation at the end of each layer")]
-    toolchain: Annotated[str, _about("Version of the compiler's rules")]
+    toolchain: Annotated[
+        str, BeforeValidator(_version), _about("The compiler's rules: 1.0, 1.2, or a .yaml file of your own")
+    ]
     weights_sram: Annotated[
         Capacity | None, _about("Memory of each core for weights that stay there between calls; none if absent")
     ] = None
@@ -153,7 +168,7 @@ class CoreSpec:
             **{f"vector.cycles.{c}": self.vector.cost(c) for c in VECTOR_CLASSES},
             "scratchpad": f"{self.scratchpad} B",
             "activations": f"{self.activations} B",
-            "toolchain": self.toolchain,
+            "toolchain": toolchain_name(self.toolchain),
         }
 
     @property

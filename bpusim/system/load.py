@@ -10,7 +10,8 @@ import simpy
 
 from bpusim.cores import HostCluster
 from bpusim.errors import BpusimError, Place, Problem, ScenarioError, TraceError, did_you_mean
-from bpusim.hardware.toolchain import UNSPLIT
+from bpusim.hardware.spec import toolchain_name
+from bpusim.hardware.toolchain import load_toolchain, toolchain_names
 from bpusim.metrics import RunWarning
 from bpusim.runtime import (
     Loader,
@@ -187,8 +188,8 @@ def _team(scenario: Scenario, name: str, trace: Trace, cores: Sequence[int], con
                 place=scenario.where("models", name, "unsplit"),
                 do="name fewer types, or give it one core",
             )
-    elif core.toolchain in UNSPLIT:
-        unsplit = UNSPLIT[core.toolchain]
+    elif core.toolchain in toolchain_names() or toolchain_name(core.toolchain) != core.toolchain:
+        unsplit = set(load_toolchain(core.toolchain, scenario.where("machine")).unsplit)
     else:
         raise ScenarioError(
             f"nobody says which ops toolchain '{core.toolchain}' leaves on one core",

@@ -16,7 +16,7 @@ from bpusim.ports import BUFFER_KINDS, BufferKind
 from bpusim.trace.model import Coefs, Op, Repeat, Trace, buffer_kind
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["Folded", "OpRow", "Position", "Roof", "folded", "op_rows", "op_time", "totals"]
+__all__ = ["Folded", "OpRow", "Position", "Roof", "cpu_time", "folded", "op_rows", "op_time", "totals"]
 
 Bound = Literal["compute", "dram", "cpu", "overhead"]
 
@@ -175,6 +175,15 @@ def op_time(op: Op, at: Position, roof: Roof) -> tuple[Ps, Ps]:
         compute = roof.cpu_entry + work + round(size * roof.cpu_cache_per_byte)
         return compute, round(size * PS_PER_S / roof.cpu_bytes_per_s)
     return roof.op_overhead + at.value(op.cycles) * PS_PER_S // roof.hz, round(size * PS_PER_S / roof.bytes_per_s)
+
+
+def cpu_time(op: Op, at: Position, roof: Roof) -> tuple[Ps, Ps]:
+    """The same of an op on the CPU where everything is: its real MACs, no cache maintenance."""
+    cycles = _cpu_cycles(op, at, roof)
+    if op.unit != "cpu":  # the array's own cycles and padding are none of the CPU's
+        cycles += (at.value(op.macs) - at.value(op.issued)) * roof.cpu_cycles["mac"] - at.value(op.cycles)
+    size = sum(at.value(c) for table in (op.read, op.write) for c in table.values())
+    return roof.cpu_entry + cycles * PS_PER_S // roof.cpu_hz, round(size * PS_PER_S / roof.cpu_bytes_per_s)
 
 
 def _cpu_cycles(op: Op, at: Position, roof: Roof) -> int:

@@ -38,6 +38,8 @@ _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "DeformConv"})
 _OVER_ROWS = ("Softmax", "LRN", "Reduce", "Arg", "TopK")
 """They need the whole of a row, and so does what follows them. So do normalisations but that of a batch."""
 
+_CONVERSIONS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+
 _State = Literal["whole", "channels", "columns", "inner"]
 """What the next op finds: a whole tensor, one split by channels or by the columns of a linear layer, or what has been
 made of such columns."""
@@ -172,14 +174,14 @@ def _after(op: Op, state: str) -> tuple[_State, bool]:
     if _over_rows(op):
         return "inner", True
     if _linear(op):
-        return "columns", state == "inner"
+        return "inner" if _activated(op) else "columns", state == "inner"
     if state == "channels" or (state == "columns" and op.unit == "vector" and _has_weights(op)):
         return ("channels" if state == "channels" else "columns"), False
     return "inner", False
 
 
 def _splits(op: Op, unsplit: Set[str]) -> bool:
-    return op.unit in ("mac", "vector") and unsplit.isdisjoint((op.type, base_type(op)))
+    return op.unit in ("mac", "vector") and unsplit.isdisjoint((op.type, *_kinds(op)))
 
 
 def base_type(op: Op) -> str:
@@ -187,9 +189,21 @@ def base_type(op: Op) -> str:
     return op.type.partition("+")[0]
 
 
+def _kinds(op: Op) -> list[str]:
+    """What it is: its base type, and on the vector unit all that is fused into one (a sum and its normalisation)."""
+    return op.type.split("+") if op.unit == "vector" else [base_type(op)]
+
+
+def _activated(op: Op) -> bool:
+    """Whether more than conversions is fused into a linear layer: its columns are made into something else."""
+    return not _CONVERSIONS.issuperset(op.type.split("+")[1:])
+
+
 def _over_rows(op: Op) -> bool:
-    kind = base_type(op)
-    return kind.startswith(_OVER_ROWS) or (kind.endswith("Normalization") and kind != "BatchNormalization")
+    return any(
+        kind.startswith(_OVER_ROWS) or (kind.endswith("Normalization") and kind != "BatchNormalization")
+        for kind in _kinds(op)
+    )
 
 
 def _has_weights(op: Op) -> bool:

@@ -110,7 +110,7 @@ def test_a_clock_does_not_make_another_core(desk: Desk) -> None:
         ("machine.cores.mac.rows=64",),
         ("machine.cores.scratchpad=2 MiB", "machine.cores.vector.lanes=32"),
         ("machine.cores.mac.rate={int8: 1, int16: 1/2}",),
-        ("machine.cores.vector.cycles.exp=4", "machine.cores.toolchain='2.0'"),
+        ("machine.cores.vector.cycles.exp=4", "machine.cores.toolchain='1.2'"),
     ],
 )
 def test_the_compile_command_in_the_refusal_works(desk: Desk, change: tuple[str, ...]) -> None:

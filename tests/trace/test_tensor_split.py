@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpusim.hardware.toolchain import UNSPLIT
+from bpusim.hardware.toolchain import load_toolchain
 from bpusim.trace import CallProgram, Header, Op, Phase, Repeat, TeamCall, TensorSplit, Trace, load_trace
 from bpusim.trace.tensor_split import EXCHANGE, grouped
 
 TRACES = Path(__file__).resolve().parent.parent.parent / "traces"
-DEFAULT = UNSPLIT["1.0"]
+DEFAULT = frozenset(load_toolchain("1.0").unsplit)
 
 
 def trace_of(*items: Op | Repeat, basis: tuple[str, ...] = ("1", "kv")) -> Trace:
