@@ -111,7 +111,19 @@ def schema() -> None:
 @click.option("--machine", default="bpu80", show_default=True, help="Machine preset to compile for.")
 @_SET
 @click.option("--name", help="Name of the model; the file's by default.")
-@click.option("--quant", default="keep", show_default=True, help="Plan: int4, int8, fp16, or keep the file's types.")
+@click.option("--quant", default="keep", show_default=True, help="Plan: int4, int8, w4a16, fp16, or keep the types.")
+@click.option(
+    "--quant-set",
+    "quant_set",
+    multiple=True,
+    metavar="CLASS=WIDTH",
+    help="Over the plan: embedding=int8, head=int4/32/fp16 (block, scale), or tensors by name: '*.down_proj.*=int8'.",
+)
+@click.option("--quant-report", is_flag=True, help="Noise of the plan by layer, and what int8 would bring and cost.")
+@click.option(
+    "--calibration", type=click.Path(path_type=Path), help="Activations for it: .npz of samples x features by name."
+)
+@click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), help="How it is printed; table.")
 @click.option(
     "--activations",
     type=click.Choice(["int8", "int16"]),
@@ -148,6 +160,10 @@ def compile(
     overrides: Sequence[str],
     name: str | None,
     quant: str,
+    quant_set: Sequence[str],
+    quant_report: bool,
+    calibration: Path | None,
+    form: str | None,
     activations: str,
     chunk: int | None,
     context: int | None,
@@ -165,7 +181,9 @@ def compile(
     from bpusim.compiler.job import CompileJob
     from bpusim.scenario import load_machine
 
-    core = load_machine(machine, overrides).cores
+    if not quant_report and (calibration is not None or form is not None):
+        raise click.UsageError("--calibration and --format are for --quant-report: add it")
+    loaded = load_machine(machine, overrides)
     job = CompileJob(
         model=model,
         llm_config=llm_config,
@@ -174,6 +192,7 @@ def compile(
         overrides=tuple(overrides),
         name=name,
         quant=quant,
+        quant_set=tuple(quant_set),
         activations=activations,
         chunk=chunk,
         context=context,
@@ -185,7 +204,15 @@ def compile(
         outputs=tuple(outputs),
         cores=cores,
     )
-    click.echo(job.run(core))
+    if not quant_report:
+        click.echo(job.run(loaded.cores))
+        return
+    from bpusim.cli.noise import print_noise
+    from bpusim.system.roof import roof_of
+
+    text, found = job.study(loaded.cores, roof_of(loaded).bytes_per_s, calibration)
+    click.echo(text, err=form in ("json", "csv"))
+    print_noise(found, form or "table", sys.stdout)
 
 
 @main.command()

@@ -161,7 +161,7 @@ def _compile(graph: Graph, core: CoreSpec, options: Options) -> tuple[Trace, dic
         },
         command=options.command,
         cores="any" if options.cores is None else options.cores,
-        quant=plan.describe(options.activation, _kv_bits(first)),
+        quant=plan.describe(options.activation, _kv_bits(first), uses),
         context=context,
         chunk=chunk,
         kv_bytes_per_token=lowered.kv_bytes_per_token,

@@ -91,15 +91,19 @@ class Plan:
         for u in (u for u in all_uses if u.role in ROUNDED):
             role, width = stored.setdefault(u.tensor, (u.role, self.width(u)))
             if width != self.width(u):
-                what = f"tensor '{u.tensor}' is {role} and {u.role}, stored once, and cannot be {width} and {self.width(u)}"
+                both = f"{role} ({width}) and {u.role} ({self.width(u)})"
+                what = f"tensor '{u.tensor}' is {both}, but stored once"
                 raise CompileError(what, do=f"set both: --quant-set {role}=... --quant-set {u.role}=...")
 
-    def describe(self, activation: str, kv_bits: int) -> dict[str, str]:
-        """For the trace header."""
+    def describe(self, activation: str, kv_bits: int, uses: Iterable[WeightUse] = ()) -> dict[str, str]:
+        """For the trace header. With overrides a class has the widths that its weights in ``uses`` got."""
         if self.name == "keep":
             return {"plan": "keep", "activation": activation, "kv": f"fp{kv_bits}"}
-        roles: tuple[Role, ...] = (*ROUNDED, "norm")
-        own = {r: str(o.width(r)) for o in self.overrides for r in (*ROUNDED, *FLOATED) if o.target == r}
-        said: dict[str, str] = {"plan": self.name, **{r: str(self._usual(r)) for r in roles}, **own}
-        said |= {"kv": "fp16", "activation": activation}
-        return said | ({"set": " ".join(o.text for o in self.overrides)} if self.overrides else {})
+        said: dict[str, str] = {"plan": self.name, **{str(r): str(self._usual(r)) for r in (*ROUNDED, "norm")}}
+        if self.overrides:
+            got: dict[str, set[str]] = {}
+            for u in uses:
+                got.setdefault(u.role, set()).add(str(self.width(u)))
+            said |= {r: ", ".join(sorted(got[r])) for r in (*ROUNDED, *FLOATED) if r in got}
+            said["set"] = " ".join(o.text for o in self.overrides)
+        return {**said, "kv": "fp16", "activation": activation}

@@ -106,7 +106,7 @@ def quant_report(
         raise CompileError(what, place=Place(str(path)), do="use a file with its weights")
     given = _Calibration(calibration, layers) if calibration is not None else None
     rows = [_row(layer, plan, given, bytes_per_s) for layer in layers]
-    samples = given.labels() if given is not None else ()
+    samples = tuple(_counts(1)) if given is not None else ()
     out = QuantReport(plan.name, bytes_per_s, [r for r, _ in rows], skipped, samples)
     for by in ("weights", *samples):
         gains = [(r, g.get(by, g["weights"])) for r, g in rows if g]
@@ -132,7 +132,7 @@ def _row(
         flat = array.reshape(-1, array.shape[-1]).astype(np.float64)
         signal, errors = noise(layer.take, use.rows, use.k, widths, flat)
         each = len(flat) // len(array)
-        for label, n in given.counts(len(array)).items():
+        for label, n in _counts(len(array)).items():
             part = slice(0, n * each)
             ratios[label] = [decibels(float(signal[part].sum()), float(e[part].sum())) for e in errors]
     row = LayerNoise(
@@ -148,9 +148,14 @@ def _row(
     return row, gains
 
 
+def _counts(samples: int) -> dict[str, int]:
+    """Samples taken, by label."""
+    return {**{str(n): min(n, samples) for n in _FEW}, "all": samples}
+
+
 def _gain(now: float, then: float) -> float:
     """dB gained; none where nothing was lost."""
-    return 0.0 if now == inf or now == then else then - now
+    return 0.0 if now in (inf, then) else then - now
 
 
 class _Calibration:
@@ -176,7 +181,6 @@ class _Calibration:
                 raise CompileError(what, place=self.place, do=do if do is close else do + repr(layers[0].use.tensor))
         if not len(self.file):
             raise CompileError("the calibration holds no array", place=self.place, do="give samples x features by name")
-        self.most = 0
 
     def array(self, layer: Layer) -> NDArray[Any] | None:
         """Samples by features of what a layer reads; None where there are none for it."""
@@ -196,14 +200,4 @@ class _Calibration:
             raise CompileError(what, place=self.place, do="give samples x features, of a convolution its windows")
         if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
             raise CompileError(f"{what}has elements that are no finite numbers", place=self.place)
-        self.most = max(self.most, len(array))
         return array
-
-    @staticmethod
-    def counts(samples: int) -> dict[str, int]:
-        """Samples taken, by label."""
-        return {**{str(n): min(n, samples) for n in _FEW}, "all": samples}
-
-    def labels(self) -> tuple[str, ...]:
-        """Numbers of samples that tell anything apart."""
-        return (*(str(n) for n in _FEW), "all")

@@ -54,8 +54,8 @@ def noise(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(signal, noise by width): energies of a matrix, and of what rounding to each width changes of it.
 
-    ``take(a, b)``: rows ``a`` to ``b`` of ``k`` columns. Without ``x`` one energy each, ``||W||^2`` and ``||W - Q||^2``;
-    with ``x`` of any rows by ``k`` one for each of its rows, of ``x W^T`` and ``x (W - Q)^T``.
+    ``take(a, b)``: rows ``a`` to ``b`` of ``k`` columns. Without ``x`` one energy each, ``||W||^2`` and
+    ``||W - Q||^2``; with ``x`` of any rows by ``k`` one for each of its rows, of ``x W^T`` and ``x (W - Q)^T``.
     """
     n = 1 if x is None else len(x)
     signal, errors = np.zeros(n), np.zeros((len(widths), n))

@@ -170,8 +170,9 @@ class _Data:
         self.folder = folder
         self.protos: dict[str, onnx.TensorProto] = {t.name: t for t in model.graph.initializer}
         for n in model.graph.node:
-            if n.op_type == "Constant" and n.output:
-                self.protos |= {n.output[0]: a.t for a in n.attribute if a.name == "value" and a.HasField("t")}
+            for a in n.attribute if n.op_type == "Constant" and n.output else ():
+                if a.name == "value" and a.HasField("t"):
+                    self.protos[n.output[0]] = a.t
 
     def _proto(self, name: str) -> onnx.TensorProto:
         found = self.protos.get(name)
