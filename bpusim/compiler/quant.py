@@ -83,9 +83,9 @@ class Plan:
                 known = sorted({u.role for u in all_uses if u.role in (*ROUNDED, *FLOATED)})
                 later = any(o.matches(u) for u in all_uses)
                 why = "later ones replace it everywhere" if later else "no weight is of that class or name"
-                close = did_you_mean(o.target, sorted({u.tensor for u in all_uses if u.role in ROUNDED}))
-                do = close if close.startswith("did") else "classes of this model: " + ", ".join(known)
-                do = "leave it out" if later else do
+                names = sorted({u.tensor for u in all_uses if u.role in ROUNDED})
+                close = next((c for k in (known, names) if (c := did_you_mean(o.target, k)).startswith("did")), "")
+                do = "leave it out" if later else close or "classes of this model: " + ", ".join(known)
                 raise CompileError(f"--quant-set {o.text}: {why}", do=do)
         stored: dict[str, tuple[Role, Width | None]] = {}
         for u in (u for u in all_uses if u.role in ROUNDED):

@@ -157,9 +157,7 @@ def _unpacked(q: NDArray[Any], bits: int) -> NDArray[np.float64]:
 
 def _finite(w: NDArray[np.float64], name: str) -> NDArray[np.float64]:
     if not np.isfinite(w).all():
-        raise CompileError(
-            f"--quant-report: tensor '{name}' has elements that are no finite numbers", do="mend the model"
-        )
+        raise CompileError(f"--quant-report: tensor '{name}' has infinite elements or NaN", do="export the model again")
     return w
 
 
