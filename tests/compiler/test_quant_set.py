@@ -148,7 +148,9 @@ def test_one_layer_at_int8(export: Callable[[str], Path], core: CoreSpec) -> Non
     trace = compile_model(path, core, Options(quant="int4", quant_set=("model.layers.23.*=int8",)))
     more = 357_826_560 // 24 // 2
     assert sum(t.bytes * t.count for t in trace.tensors if t.role != "rope") == 322_909_184 + more
-    assert sorted(t.count for t in trace.tensors if t.role == "linear") == [1] * 5 + [23] * 5
+    counts = [t.count for t in trace.tensors if t.role == "linear"]
+    assert counts.count(23) == 5
+    assert sum(counts) == 24 * 5
 
 
 def test_bytes_of_the_torch_export(export: Callable[[str], Path], core: CoreSpec) -> None:
