@@ -130,22 +130,28 @@ def _packed(node: Node, data: _Data, use: WeightUse) -> Take:
         raise _NotReadError("packed with group indices" if bits in (4, 8) else f"packed in {bits} bits")
     blocks, rows, k = -(-use.k // block), use.rows, use.k
     packed = data.array(node.inputs[1]).reshape(rows, blocks, -1)
-    scale, as_floats = data.floats(node.inputs[2])
-    scales = as_floats(scale).reshape(rows, blocks, 1)
-    zero: NDArray[np.float64] | float = float(2 ** (bits - 1))
-    if len(node.inputs) > 3 and node.inputs[3]:
-        if data.type(node.inputs[3]) in _FLOATS:
-            points, as_floats = data.floats(node.inputs[3])
-            zero = as_floats(points).reshape(rows, blocks, 1)
-        else:
-            zero = _unpacked(data.array(node.inputs[3]).reshape(rows, -1), bits)[:, :blocks, None]
+    scale, floats = data.floats(node.inputs[2])
+    scales = scale.reshape(rows, blocks, 1)
+    middles = _zero_points(data, (*node.inputs, "")[3], rows, blocks, bits)
 
     def take(a: int, b: int) -> NDArray[np.float64]:
         q = _unpacked(packed[a:b], bits)[..., :block]
-        w = (q - (zero if isinstance(zero, float) else zero[a:b])) * scales[a:b]
+        w = (q - middles(a, b)) * floats(scales[a:b])
         return _finite(w.reshape(b - a, -1)[:, :k], use.tensor)
 
     return take
+
+
+def _zero_points(data: _Data, name: str, rows: int, blocks: int, bits: int) -> Take:
+    """They are of the scales' type, or packed like the weights, each row from a byte on; the middle if not stated."""
+    if not name:
+        return lambda a, b: np.full((b - a, 1, 1), float(2 ** (bits - 1)))
+    if data.type(name) in _FLOATS:
+        array, floats = data.floats(name)
+        stored = array.reshape(rows, blocks, 1)
+        return lambda a, b: floats(stored[a:b])
+    packed = data.array(name).reshape(rows, -1)
+    return lambda a, b: _unpacked(packed[a:b], bits)[:, :blocks, None]
 
 
 def _unpacked(q: NDArray[Any], bits: int) -> NDArray[np.float64]:
@@ -189,6 +195,8 @@ class _Data:
         if kind is None:
             raise _NotReadError(f"stored as {onnx.TensorProto.DataType.Name(t.data_type)}")
         dims = tuple(t.dims)
+        if not prod(dims):
+            raise _NotReadError("it has no elements")
         if t.data_location == onnx.TensorProto.EXTERNAL:
             told = {e.key: e.value for e in t.external_data}
             little = np.dtype(kind).newbyteorder("<")

@@ -170,6 +170,19 @@ def test_packed_weights_are_what_they_stand_for(study: Study) -> None:
     assert row.gain_db == 0
 
 
+@pytest.mark.parametrize("points", [np.array([0xF3], np.uint8), np.array([3.0], np.float32)])
+def test_packed_weights_with_zero_points(study: Study, points: NDArray[Any]) -> None:
+    """Around 3 with a scale of 1: 10, 3 and 6 are 7, 0 and 3, which a step of 1 holds; of 10, 3, 6 around 8 the
+    largest is 5, and its step of 5/7 holds neither 2 nor -2."""
+    q = np.array([[10, 3, 6, 3] * 4], np.uint8)
+    packed = (q[:, 0::2] | q[:, 1::2] << 4).reshape(1, 1, 8)
+    node = helper.make_node(
+        "MatMulNBits", ["x", "w", "s", "z"], ["y"], domain="com.microsoft", K=16, N=1, bits=4, block_size=16
+    )
+    report = study([node], {"w": packed, "s": np.array([1], np.float32), "z": points}, 16, "linear=int4/channel/fp32")
+    assert report.layers[0].sqnr_db == inf
+
+
 def test_a_convolution_by_its_windows(study: Study) -> None:
     node = helper.make_node("Conv", ["i", "w"], ["y"])
     shape = helper.make_node("Reshape", ["x", "to"], ["i"])
