@@ -80,8 +80,9 @@ def find_layers(
                 continue
             groups = int(node.attrs.get("group", 1))
             found[name] = Layer(node.name or node.outputs[0], node.inputs[1 - side], use, take, groups)
+    readers = {i: n.type for n in reversed(graph.nodes) for i in n.inputs}
     for name in weights.keys() - found.keys():
-        why.setdefault(name, "not an operand of a product that can be read")
+        why.setdefault(name, f"its op is {readers.get(name, 'in a graph inside a node')}")
     return list(found.values()), {n: why[n] for n in weights if n in why and n not in found}
 
 

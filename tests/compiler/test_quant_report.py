@@ -246,8 +246,13 @@ def test_what_is_wide_already_is_not_ranked(study: Study) -> None:
 
 def test_what_cannot_be_read_is_listed(study: Study) -> None:
     nodes = [ONE, helper.make_node("Reshape", ["v", "to"], ["m"]), helper.make_node("MatMul", ["y", "m"], ["z"])]
-    report = study(nodes, {"w": W, "v": np.ones(6, np.float32), "to": np.array([2, 3])}, 4, external=False)
-    assert report.skipped == {"v": "behind Reshape"}
+    nodes.insert(0, helper.make_node("ConvTranspose", ["i", "c"], ["o"]))
+    nodes.insert(0, helper.make_node("Unsqueeze", ["x", "axes"], ["i"]))
+    nodes.append(helper.make_node("ReduceMax", ["o"], ["r"], keepdims=0))
+    nodes.append(helper.make_node("Add", ["z", "r"], ["sum"]))
+    more = {"c": np.ones((1, 2, 3), np.float32), "axes": np.array([1])}
+    report = study(nodes, more | {"w": W, "v": np.ones(6, np.float32), "to": np.array([2, 3])}, 4, external=False)
+    assert report.skipped == {"v": "behind Reshape", "c": "its op is ConvTranspose"}
 
 
 @pytest.mark.parametrize(
