@@ -111,7 +111,19 @@ def schema() -> None:
 @click.option("--machine", default="bpu80", show_default=True, help="Machine preset to compile for.")
 @_SET
 @click.option("--name", help="Name of the model; the file's by default.")
-@click.option("--quant", default="keep", show_default=True, help="Plan: int4, int8, fp16, or keep the file's types.")
+@click.option("--quant", default="keep", show_default=True, help="Plan: int4, int8, w4a16, fp16, or keep the types.")
+@click.option(
+    "--quant-set",
+    "quant_set",
+    multiple=True,
+    metavar="CLASS=WIDTH",
+    help="Over the plan: embedding=int8, head=int4/32/fp16 (block, scale), or tensors by name: '*.down_proj.*=int8'.",
+)
+@click.option("--quant-report", is_flag=True, help="Noise of the plan by layer, and what int8 would bring and cost.")
+@click.option(
+    "--calibration", type=click.Path(path_type=Path), help="Activations for it: .npz of samples x features by name."
+)
+@click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), help="How it is printed; table.")
 @click.option(
     "--activations",
     type=click.Choice(["int8", "int16"]),
@@ -151,6 +163,10 @@ def compile(
     overrides: Sequence[str],
     name: str | None,
     quant: str,
+    quant_set: Sequence[str],
+    quant_report: bool,
+    calibration: Path | None,
+    form: str | None,
     activations: str,
     chunk: int | None,
     context: int | None,
@@ -171,7 +187,10 @@ def compile(
     from bpusim.scenario import load_machine
     from bpusim.system.roof import roof_of
 
-    found = load_machine(machine, overrides)
+    if not quant_report and (calibration is not None or form is not None):
+        raise click.UsageError("--calibration and --format are for --quant-report: add it")
+    machine_found = load_machine(machine, overrides)
+    board = Board(machine_found.host, roof_of(machine_found))
     job = CompileJob(
         model=model,
         llm_config=llm_config,
@@ -180,6 +199,7 @@ def compile(
         overrides=tuple(overrides),
         name=name,
         quant=quant,
+        quant_set=tuple(quant_set),
         activations=activations,
         chunk=chunk,
         context=context,
@@ -192,7 +212,14 @@ def compile(
         fold_dequantise=fold_dequantise,
         cores=cores,
     )
-    click.echo(job.run(found.cores, Board(found.host, roof_of(found))))
+    if not quant_report:
+        click.echo(job.run(machine_found.cores, board))
+        return
+    from bpusim.cli.noise import print_noise
+
+    text, noise = job.study(machine_found.cores, board, calibration)
+    click.echo(text, err=form in ("json", "csv"))
+    print_noise(noise, form or "table", sys.stdout)
 
 
 @main.command()

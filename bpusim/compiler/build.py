@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 from bpusim.compiler.analyse import Analysis, Draft, analyse
 from bpusim.compiler.dims import KV, TOKENS, as_expr
 from bpusim.compiler.external import check_external
@@ -15,8 +17,9 @@ from bpusim.compiler.graph import Graph
 from bpusim.compiler.lower import Lowered, fuse, lower
 from bpusim.compiler.nested import all_tensors, with_bodies
 from bpusim.compiler.qdq import drop_output_dequantise, folded_conversions
-from bpusim.compiler.quant import PLANS, Plan, WeightUse
+from bpusim.compiler.quant import Plan, WeightUse
 from bpusim.compiler.reader import load_graph
+from bpusim.compiler.stored import tensors_of, weights_of
 from bpusim.compiler.symbols import bind
 from bpusim.compiler.target import SMALLEST_SCRATCHPAD, Target
 from bpusim.compiler.toolchain import check_toolchain
@@ -24,9 +27,9 @@ from bpusim.errors import CompileError, Place, did_you_mean
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.spec import ActivationType
 from bpusim.hardware.toolchain import load_toolchain
-from bpusim.trace import Header, Tensor, Trace
+from bpusim.trace import Header, Trace
 
-__all__ = ["Options", "compile_graph", "compile_llm_config", "compile_model"]
+__all__ = ["Compiled", "Options", "compile_file", "compile_graph", "compile_llm_config", "compile_model"]
 
 _CHUNK = 256
 _STEPS = {"sequence_length", "past_sequence_length", "total_sequence_length"}
@@ -39,6 +42,7 @@ class Options:
     DequantizeLinear that makes an output is left to its reader."""
 
     quant: str = "keep"
+    quant_set: Sequence[str] = ()
     activation: ActivationType = "int16"
     chunk: int | None = None
     context: int | None = None
@@ -55,9 +59,26 @@ class Options:
     command: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A trace with what it came from; ``weights``: by the name of the stored tensor."""
+
+    trace: Trace
+    model: onnx.ModelProto
+    graph: Graph
+    weights: dict[str, WeightUse]
+
+
 def compile_model(
     path: str | Path, core: CoreSpec, options: Options = Options(), warn: Callable[[str], None] | None = None
 ) -> Trace:
+    """The trace of :func:`compile_file`."""
+    return compile_file(path, core, options, warn).trace
+
+
+def compile_file(
+    path: str | Path, core: CoreSpec, options: Options = Options(), warn: Callable[[str], None] | None = None
+) -> Compiled:
     """Compile an ONNX file for ``core``. Raises :class:`CompileError`.
 
     External weight files are not needed; ``warn`` is told of those that are missing. One outside the model's folder, or
@@ -67,7 +88,9 @@ def compile_model(
     for text in check_external([t for t in all_tensors(model) if t.external_data], Path(path)):
         if warn is not None:
             warn(text)
-    return compile_graph(load_graph(model, str(path), sha), core, options)
+    graph = load_graph(model, str(path), sha)
+    trace, weights = _compile(graph, core, options)
+    return Compiled(trace, model, graph, weights)
 
 
 def compile_llm_config(path: str | Path, core: CoreSpec, options: Options = Options()) -> Trace:
@@ -80,9 +103,12 @@ def compile_llm_config(path: str | Path, core: CoreSpec, options: Options = Opti
 
 def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
     """Compile a loaded graph."""
-    if options.quant not in PLANS:
-        raise CompileError(f"unknown plan '{options.quant}'", do=did_you_mean(options.quant, PLANS))
-    plan = Plan(options.quant)
+    return _compile(graph, core, options)[0]
+
+
+def _compile(graph: Graph, core: CoreSpec, options: Options) -> tuple[Trace, dict[str, WeightUse]]:
+    """The trace of a graph, and its weights by the name of the stored tensor."""
+    plan = Plan.parse(options.quant, options.quant_set, options.activation)
     if options.activation not in core.mac.rate:
         raise CompileError(
             f"the target has no rate for {options.activation} activations", do="it has: " + ", ".join(core.mac.rate)
@@ -99,6 +125,7 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
     context = _context(graph, options) if llm else 0
     chunk = _chunk(options, context) if llm else 0
     phases: dict[str, tuple[Analysis, Lowered]] = {}
+    uses: list[WeightUse] = []
     for name, tokens in (("prefill", TOKENS), ("decode", as_expr(1))) if llm else (("frame", as_expr(1)),):
         batch = {
             "batch_size": as_expr(1),
@@ -114,20 +141,24 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
             raise CompileError(what, place=Place(graph.file), do="leave it out")
         if name == "prefill" and options.last_logit:
             _last_logit(graph, analysis)
+        drafts = fuse(analysis.drafts, analysis.outputs, toolchain.fusions)
+        uses += [u for d in drafts for u, _ in d.cost.weights]
         pad = chunk if name == "prefill" else 1
         phases[name] = (
             analysis,
             lower(
                 name,
                 analysis,
-                fuse(analysis.drafts, analysis.outputs, toolchain.fusions),
+                drafts,
                 plan,
                 Target(core, options.activation, pad, batched=llm),
                 pad if llm else 0,
             ),
         )
+    plan.check(uses)
     first, lowered = phases["decode" if llm else "frame"]
-    tensors = _tensors(plan, [low for _, low in phases.values()])
+    weights = weights_of([low for _, low in phases.values()])
+    tensors = tensors_of(plan, weights, [low for _, low in phases.values()])
     header = Header(
         model=options.name or Path(graph.file).stem,
         target=core.fingerprint(),
@@ -139,7 +170,7 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
         },
         command=options.command,
         cores="any" if options.cores is None else options.cores,
-        quant=plan.describe(options.activation, _kv_bits(first)),
+        quant=plan.describe(options.activation, _kv_bits(first), uses),
         context=context,
         chunk=chunk,
         kv_bytes_per_token=lowered.kv_bytes_per_token,
@@ -148,7 +179,7 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
         workspace=max(low.workspace for _, low in phases.values()),
         report=_report(phases),
     )
-    return Trace(header, tensors, {n: low.phase for n, (_, low) in phases.items()})
+    return Trace(header, tensors, {n: low.phase for n, (_, low) in phases.items()}), weights
 
 
 def _is_llm(graph: Graph) -> bool:
@@ -212,27 +243,6 @@ def _last_logit(graph: Graph, analysis: Analysis) -> None:
         d.cost.vec = [replace(w, rows=w.rows.padded(1), length=w.length.padded(1)) for w in d.cost.vec]
         for o in d.outputs:
             analysis.values[o].dims = tuple(e.padded(1) for e in analysis.values[o].dims)
-
-
-def _tensors(plan: Plan, phases: list[Lowered]) -> tuple[Tensor, ...]:
-    weights: dict[str, WeightUse] = {}
-    labels: dict[str, list[str]] = {}
-    users: dict[str, list[str]] = {}
-    for low in phases:
-        labels |= low.instances
-        users |= low.users
-        for name, use in low.weights.items():
-            kept = weights.setdefault(name, use)
-            if use.role in ("linear", "head") or kept.stored < use.stored:
-                weights[name] = use
-    out = []
-    for label, names in labels.items():
-        use = weights[names[0]]
-        shared = tuple(dict.fromkeys(users[names[0]])) if len(names) == 1 and len(set(users[names[0]])) > 1 else ()
-        out.append(
-            Tensor(label, plan.bytes(use), len(names), use.role, shared if use.role in ("head", "embedding") else ())
-        )
-    return tuple(out)
 
 
 def _kv_bits(analysis: Analysis) -> int:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bpusim.compiler.build import Options, compile_llm_config, compile_model
+from bpusim.compiler.build import Options, compile_file, compile_llm_config, compile_model
 from bpusim.compiler.crossings import Board, estimate_lines, estimates, noteworthy
+from bpusim.compiler.quant import Plan
+from bpusim.compiler.quant_report import QuantReport, quant_report
 from bpusim.errors import CompileError, Place
 from bpusim.hardware import CoreSpec
 from bpusim.trace import Trace, save_trace
@@ -31,6 +33,7 @@ class CompileJob:
     overrides: tuple[str, ...]
     name: str | None
     quant: str
+    quant_set: tuple[str, ...]
     activations: str
     chunk: int | None
     context: int | None
@@ -48,6 +51,42 @@ class CompileJob:
 
         Raises :class:`CompileError`.
         """
+        options = self._options()
+        warnings: list[str] = []
+        if self.llm_config is not None:
+            trace = compile_llm_config(self.llm_config, core, options)
+        else:
+            assert self.model is not None
+            trace = compile_model(self.model, core, options, warnings.append)
+        return self._written(trace, warnings, board)
+
+    def study(self, core: CoreSpec, board: Board, calibration: Path | None) -> tuple[str, QuantReport]:
+        """As :meth:`run`, and the noise that the plan puts on each layer; see :func:`quant_report`."""
+        options = self._options()
+        plan = Plan.parse(self.quant, self.quant_set, options.activation)
+        if self.model is None:
+            raise CompileError("--quant-report: a config.json has no weights", do="compile an ONNX file with its data")
+        missing: list[str] = []
+        compiled = compile_file(self.model, core, options, missing.append)
+        if missing:
+            what, do = f"--quant-report needs the weights: {missing[0]}", "put the data file beside the model"
+            raise CompileError(what, place=Place(str(self.model)), do=do)
+        found = quant_report(compiled, plan, self.model, board.roof.bytes_per_s, calibration)
+        return self._written(compiled.trace, [], board), found
+
+    def _written(self, trace: Trace, warnings: list[str], board: Board | None) -> str:
+        found = estimates(trace, board) if board is not None else {}
+        if noteworthy(found):
+            report = {**trace.header.report, "estimates": found}
+            trace = replace(trace, header=replace(trace.header, report=report))
+        try:
+            save_trace(trace, self.out)
+        except OSError as e:
+            raise CompileError(f"cannot write the trace: {e.strerror}", place=Place(str(self.out))) from None
+        told = [report_text(trace, self.out), *estimate_lines(found)]
+        return "\n".join([*told, *(f"  warning: {w}" for w in warnings)])
+
+    def _options(self) -> Options:
         if not self.out.parent.is_dir():
             raise CompileError(
                 "the folder does not exist", place=Place(str(self.out)), do=f"make it: mkdir -p {self.out.parent}"
@@ -55,8 +94,9 @@ class CompileJob:
         if self.out.is_dir():
             raise CompileError("this is a folder", place=Place(str(self.out)), do="name the trace file")
         bind, shapes = self._bindings()
-        options = Options(
+        return Options(
             quant=self.quant,
+            quant_set=self.quant_set,
             activation=self.activations,  # type: ignore[arg-type]  # compile_graph checks it against the target
             chunk=self.chunk,
             context=self.context,
@@ -72,22 +112,6 @@ class CompileJob:
             cores=self._cores(),
             command=self.command(),
         )
-        warnings: list[str] = []
-        if self.llm_config is not None:
-            trace = compile_llm_config(self.llm_config, core, options)
-        else:
-            assert self.model is not None
-            trace = compile_model(self.model, core, options, warnings.append)
-        found = estimates(trace, board) if board is not None else {}
-        if noteworthy(found):
-            report = {**trace.header.report, "estimates": found}
-            trace = replace(trace, header=replace(trace.header, report=report))
-        try:
-            save_trace(trace, self.out)
-        except OSError as e:
-            raise CompileError(f"cannot write the trace: {e.strerror}", place=Place(str(self.out))) from None
-        told = [report_text(trace, self.out), *estimate_lines(found)]
-        return "\n".join([*told, *(f"  warning: {w}" for w in warnings)])
 
     def _bindings(self) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
         """``NAME=NUMBER`` binds a symbol or a scalar input's value, ``INPUT=1x3x224x224`` a whole input's shape."""
@@ -152,6 +176,7 @@ class CompileJob:
                 words += [flag, str(value)]
         for flag, values in (
             ("--set", self.overrides),
+            ("--quant-set", self.quant_set),
             ("--bind", self.binds),
             ("--assume", self.assumes),
             ("--fallback-op", self.fallback_ops),
@@ -174,6 +199,14 @@ def report_text(trace: Trace, out: Path) -> str:
     lines = [
         f"{out}: {h.model}, {format_quantity(trace.resident_bytes, 'size')} of weights, plan {h.quant.get('plan')}"
     ]
+    classes: dict[str, int] = {}
+    for t in trace.tensors:
+        classes[t.role or "other"] = classes.get(t.role or "other", 0) + t.bytes * t.count
+    if classes:
+        said = [f"{role} {n} B" + (f" ({h.quant[role]})" if role in h.quant else "") for role, n in classes.items()]
+        lines.append("  weights by class: " + ", ".join(said))
+    if "set" in h.quant:
+        lines.append(f"  set over the plan, the last that matches counts: {h.quant['set']}")
     for name, phase in trace.phases.items():
         tokens = max(phase.tokens, 1)
         program = trace.bind(name, kv=0, tokens=tokens)

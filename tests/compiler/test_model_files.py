@@ -183,7 +183,7 @@ def test_the_command_assumes_binds_and_tells(tmp_path: Path) -> None:
     proto.graph.input.append(value("rate", INT64, []))
     proto.graph.initializer.append(stored("zero", np.array(0)))
     code, lines = _run(tmp_path, proto, "--bind", "rate=-1")
-    assert (code, lines[2:4]) == (0, ["  If 'sel': then, its condition is known", "  input 'rate': -1, bound"])
+    assert (code, lines[3:5]) == (0, ["  If 'sel': then, its condition is known", "  input 'rate': -1, bound"])
     code, lines = _run(tmp_path, proto, "--assume", "sel=else")
     assert (code, lines[2]) == (0, "  If 'sel': else, assumed")
     assert _run(tmp_path, proto)[0] == 2
