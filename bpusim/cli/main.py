@@ -140,6 +140,9 @@ def schema() -> None:
 )
 @click.option("--until", "outputs", multiple=True, metavar="TENSOR", help="Compile only what computes this tensor.")
 @click.option("--cores", help="Pin the trace to cores: 0 or 0,1; any by default.")
+@click.option(
+    "--verify", is_flag=True, help="Run every rewrite against what it replaces; write nothing if one differs."
+)
 def compile(
     model: Path | None,
     llm_config: Path | None,
@@ -158,6 +161,7 @@ def compile(
     assumes: Sequence[str],
     outputs: Sequence[str],
     cores: str | None,
+    verify: bool,
 ) -> None:
     """Compile an ONNX MODEL (or an LLM's config.json) to a trace."""
     if (model is None) == (llm_config is None):
@@ -184,6 +188,7 @@ def compile(
         assumes=tuple(assumes),
         outputs=tuple(outputs),
         cores=cores,
+        verify=verify,
     )
     click.echo(job.run(core))
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 from bpusim.compiler.analyse import Analysis, Draft, analyse
 from bpusim.compiler.dims import KV, TOKENS, as_expr
 from bpusim.compiler.external import check_external
@@ -19,6 +21,7 @@ from bpusim.compiler.quant import PLANS, Plan, WeightUse
 from bpusim.compiler.reader import load_graph
 from bpusim.compiler.symbols import bind
 from bpusim.compiler.target import SMALLEST_SCRATCHPAD, Target
+from bpusim.compiler.verify import Verifier
 from bpusim.errors import CompileError, Place, did_you_mean
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.spec import ActivationType
@@ -52,30 +55,54 @@ class Options:
 
 
 def compile_model(
-    path: str | Path, core: CoreSpec, options: Options = Options(), warn: Callable[[str], None] | None = None
+    path: str | Path,
+    core: CoreSpec,
+    options: Options = Options(),
+    warn: Callable[[str], None] | None = None,
+    verified: Callable[[Verifier], None] | None = None,
 ) -> Trace:
     """Compile an ONNX file for ``core``. Raises :class:`CompileError`.
 
     External weight files are not needed; ``warn`` is told of those that are missing. One outside the model's folder, or
-    too short, is an error.
+    too short, is an error. With ``verified`` every rewrite is verified, and it is told what came of that.
     """
     model, sha = read_model(path)
     for text in check_external([t for t in all_tensors(model) if t.external_data], Path(path)):
         if warn is not None:
             warn(text)
-    return compile_graph(load_graph(model, str(path), sha), core, options)
+    return _compile(model, str(path), sha, core, options, verified)
 
 
-def compile_llm_config(path: str | Path, core: CoreSpec, options: Options = Options()) -> Trace:
+def compile_llm_config(
+    path: str | Path,
+    core: CoreSpec,
+    options: Options = Options(),
+    verified: Callable[[Verifier], None] | None = None,
+) -> Trace:
     """Compile an LLM given only by its public ``config.json``: the graph is built in memory and goes the same way."""
     from bpusim.compiler.llm_config import build_llm
 
     model, sha = build_llm(path)
-    return compile_graph(load_graph(model, str(path), sha), core, options)
+    return _compile(model, str(path), sha, core, options, verified)
 
 
-def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
-    """Compile a loaded graph."""
+def _compile(
+    model: onnx.ModelProto,
+    file: str,
+    sha: str,
+    core: CoreSpec,
+    options: Options,
+    verified: Callable[[Verifier], None] | None,
+) -> Trace:
+    verifier = None if verified is None else Verifier(model)
+    trace = compile_graph(load_graph(model, file, sha), core, options, verifier)
+    if verified is not None and verifier is not None:
+        verified(verifier)
+    return trace
+
+
+def compile_graph(graph: Graph, core: CoreSpec, options: Options, verifier: Verifier | None = None) -> Trace:
+    """Compile a loaded graph; ``verifier`` looks at what was rewritten."""
     if options.quant not in PLANS:
         raise CompileError(f"unknown plan '{options.quant}'", do=did_you_mean(options.quant, PLANS))
     plan = Plan(options.quant)
@@ -102,6 +129,9 @@ def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
         }
         bindings = bind(graph, options.bind, options.shapes, batch if llm else {})
         analysis = analyse(graph, bindings, options.assume, options.fallback_ops, options.strict)
+        if verifier is not None:
+            fused = fuse(analysis.drafts, analysis.outputs)
+            verifier.phase(name, graph, analysis, fused, 1 if name == "decode" else 0)
         _classify(analysis)
         if name == "prefill" and options.last_logit:
             _last_logit(graph, analysis)

@@ -37,6 +37,7 @@ class CompileJob:
     assumes: tuple[str, ...]
     outputs: tuple[str, ...]
     cores: str | None
+    verify: bool = False
 
     def run(self, core: CoreSpec) -> str:
         """Compile for ``core``, write the trace, and say what came of it. Raises :class:`CompileError`."""
@@ -64,16 +65,18 @@ class CompileJob:
             command=self.command(),
         )
         warnings: list[str] = []
+        verified: list[str] = []
+        tell = (lambda v: verified.append(v.text())) if self.verify else None
         if self.llm_config is not None:
-            trace = compile_llm_config(self.llm_config, core, options)
+            trace = compile_llm_config(self.llm_config, core, options, tell)
         else:
             assert self.model is not None
-            trace = compile_model(self.model, core, options, warnings.append)
+            trace = compile_model(self.model, core, options, warnings.append, tell)
         try:
             save_trace(trace, self.out)
         except OSError as e:
             raise CompileError(f"cannot write the trace: {e.strerror}", place=Place(str(self.out))) from None
-        return "\n".join([report_text(trace, self.out), *(f"  warning: {w}" for w in warnings)])
+        return "\n".join([*verified, report_text(trace, self.out), *(f"  warning: {w}" for w in warnings)])
 
     def _bindings(self) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
         """``NAME=NUMBER`` binds a symbol or a scalar input's value, ``INPUT=1x3x224x224`` a whole input's shape."""

@@ -16,7 +16,7 @@ from bpusim.compiler.target import Target
 from bpusim.compiler.values import Cost
 from bpusim.trace.model import Phase
 
-__all__ = ["Lowered", "fuse", "lower"]
+__all__ = ["Lowered", "folds_norm", "fuse", "lower"]
 
 _EPILOGUE = {
     "BatchNormalization",
@@ -57,6 +57,11 @@ def fuse(drafts: list[Draft], outputs: Collection[str]) -> list[Draft]:
     return fold_quantise(_fuse_convolutions(fold_dequantise(drafts, outputs), outputs), outputs)
 
 
+def folds_norm(before: list[Node], node: Node) -> bool:
+    """Whether ``node`` is a norm that folds into the convolution ``before`` it; ``--verify`` rewrites by this too."""
+    return node.type == "BatchNormalization" and {n.type for n in before} <= {"Conv", "BatchNormalization"}
+
+
 def _fuse_convolutions(drafts: list[Draft], outputs: Collection[str]) -> list[Draft]:
     readers: dict[str, int] = dict.fromkeys(outputs, 1)
     for d in drafts:
@@ -75,8 +80,7 @@ def _fuse_convolutions(drafts: list[Draft], outputs: Collection[str]) -> list[Dr
             and last.outputs[0] in d.inputs
             and readers[last.outputs[0]] == 1
         ):
-            folds = {"Conv", "BatchNormalization"}
-            norm = d.nodes[0].type == "BatchNormalization" and {n.type for n in last.nodes} <= folds
+            norm = folds_norm(last.nodes, d.nodes[0])
             weights = list(last.cost.weights)
             vec = list(last.cost.vec)
             if norm and not any(u.role == "bias" for u, _ in weights):

@@ -14,15 +14,16 @@ from bpusim.compiler.analyse import Draft
 from bpusim.compiler.values import Cost
 from bpusim.trace.model import Phase, Repeat
 
-__all__ = ["fold_dequantise", "fold_quantise", "folded_conversions"]
+__all__ = ["MOVES", "fold_dequantise", "fold_quantise", "folded_conversions", "takes_integers"]
 
-_MOVES = {"MaxPool", "Concat", "Transpose", "Slice", "Split", "Gather", "Tile", "DepthToSpace", "SpaceToDepth", "Relu"}
+MOVES = {"MaxPool", "Concat", "Transpose", "Slice", "Split", "Gather", "Tile", "DepthToSpace", "SpaceToDepth", "Relu"}
 """Ops that give the same results on integers of one scale."""
 
 
-def _takes_integers(draft: Draft) -> bool:
+def takes_integers(draft: Draft) -> bool:
+    """Whether ``draft`` works on the integers themselves. ``--verify`` rewrites what this says and compares."""
     gemms = draft.cost.gemms
-    return all(g.narrow for g in gemms) if gemms else draft.nodes[0].type in _MOVES
+    return all(g.narrow for g in gemms) if gemms else draft.nodes[0].type in MOVES
 
 
 def _joined(draft: Draft, other: Draft, inputs: list[str], outputs: list[str], free: bool) -> Draft:
@@ -50,7 +51,7 @@ def fold_dequantise(drafts: list[Draft], outputs: Collection[str]) -> list[Draft
             continue
         for dq in joins:
             inputs = [n for i in d.inputs for n in (dq.inputs if i == dq.outputs[0] else [i])]
-            d = _joined(d, dq, list(dict.fromkeys(inputs)), d.outputs, _takes_integers(d))
+            d = _joined(d, dq, list(dict.fromkeys(inputs)), d.outputs, takes_integers(d))
         out.append(d)
     return [d for d in out if not (d.outputs and d.outputs[0] in made and d.outputs[0] not in kept)]
 
@@ -70,7 +71,7 @@ def fold_quantise(drafts: list[Draft], outputs: Collection[str]) -> list[Draft]:
         if d.nodes[0].type == "QuantizeLinear" and at is not None and alone and not out[at].cpu:
             before = out[at]
             results = [d.outputs[0] if o == source else o for o in before.outputs]
-            out[at] = _joined(before, d, before.inputs, results, _takes_integers(before) or bool(before.cost.gemms))
+            out[at] = _joined(before, d, before.inputs, results, takes_integers(before) or bool(before.cost.gemms))
         else:
             at = len(out)
             out.append(d)

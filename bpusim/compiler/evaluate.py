@@ -1,0 +1,107 @@
+"""Run a small model: onnx's reference evaluator, or onnxruntime where that knows an operator which onnx does not."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["INSTALL", "NotRunError", "evaluate"]
+
+INSTALL = "pip install 'bpusim[verify]'"
+Arrays = Mapping[str, "NDArray[Any]"]
+
+
+class NotRunError(Exception):
+    """Why a model could not be evaluated."""
+
+
+def evaluate(model: onnx.ModelProto, feeds: Arrays) -> tuple[dict[str, NDArray[Any]], str]:
+    """The outputs of ``model``, and which evaluator gave them. Raises :class:`NotRunError`."""
+    own = {(f.domain, f.name) for f in model.functions}
+    nodes = [*model.graph.node, *(n for f in model.functions for n in f.node)]
+    foreign = sorted({n.op_type for n in nodes if n.domain not in ("", "ai.onnx") and (n.domain, n.op_type) not in own})
+    if not foreign:
+        try:
+            return _reference(model, feeds), "onnx's reference evaluator"
+        except Exception as e:
+            why = f"onnx's reference evaluator cannot run it ({_short(e)})"
+    else:
+        why = f"contributed operators ({', '.join(foreign)}) need onnxruntime"
+    if find_spec("onnxruntime") is None:
+        raise NotRunError(f"{why}; onnxruntime is not installed: {INSTALL}")
+    try:
+        return _runtime(model, feeds), "onnxruntime"
+    except Exception as e:
+        raise NotRunError(f"{why}; onnxruntime cannot either ({_short(e)})") from e
+
+
+def _short(e: Exception) -> str:
+    return " ".join(f"{type(e).__name__}: {e}".split())[:160]
+
+
+def _reference(model: onnx.ModelProto, feeds: Arrays) -> dict[str, NDArray[Any]]:
+    names = [o.name for o in model.graph.output]
+    version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        runner = ReferenceEvaluator(model, new_ops=_OLD if version < 7 else None)
+        results = runner.run(None, dict(feeds))
+    return {n: np.asarray(r) for n, r in zip(names, results, strict=True)}
+
+
+def _runtime(model: onnx.ModelProto, feeds: Arrays) -> dict[str, NDArray[Any]]:
+    import onnxruntime as ort
+
+    names = [o.name for o in model.graph.output]
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    taken = {i.name for i in session.get_inputs()}
+    return dict(zip(names, session.run(names, {k: v for k, v in feeds.items() if k in taken}), strict=True))
+
+
+def _old(kind: str, apply: np.ufunc) -> type[OpRun]:
+    """An operator from before opset 7: ``broadcast`` lays input 1 along the axes of input 0 from ``axis`` on."""
+
+    def run(
+        self: Any, a: NDArray[Any], b: NDArray[Any], axis: int | None = None, broadcast: int | None = None
+    ) -> tuple[NDArray[Any]]:
+        del self
+        if broadcast and axis is not None:
+            spread = [1] * a.ndim
+            spread[axis : axis + b.ndim if axis >= 0 else axis % a.ndim + b.ndim] = b.shape
+            b = b.reshape(spread)
+        return (apply(a, b),)
+
+    return type(kind, (OpRun,), {"op_domain": "", "_run": run})
+
+
+_OLD = [
+    _old(kind, apply)
+    for kind, apply in (
+        ("Add", np.add),
+        ("Sub", np.subtract),
+        ("Mul", np.multiply),
+        ("Div", np.divide),
+        ("Pow", np.power),
+        ("And", np.logical_and),
+        ("Or", np.logical_or),
+        ("Xor", np.logical_xor),
+        ("Greater", np.greater),
+        ("Less", np.less),
+        ("Equal", np.equal),
+    )
+]
+"""onnx's evaluator knows these in their newer form only."""
