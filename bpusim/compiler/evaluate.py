@@ -46,7 +46,7 @@ def evaluate(model: onnx.ModelProto, feeds: Arrays) -> tuple[dict[str, NDArray[A
 
 
 def _short(e: Exception) -> str:
-    return " ".join(f"{type(e).__name__}: {e}".split())[:160]
+    return " ".join(f"{type(e).__name__}: {e}".split())[:300]
 
 
 def _reference(model: onnx.ModelProto, feeds: Arrays) -> dict[str, NDArray[Any]]:
@@ -54,7 +54,8 @@ def _reference(model: onnx.ModelProto, feeds: Arrays) -> dict[str, NDArray[Any]]
     version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        runner = ReferenceEvaluator(model, new_ops=_OLD if version < 7 else None)
+        own = [*(_OLD if version < 7 else []), *([_BatchNormalization] if version < 14 else [])]
+        runner = ReferenceEvaluator(model, new_ops=own or None)
         results = runner.run(None, dict(feeds))
     return {n: np.asarray(r) for n, r in zip(names, results, strict=True)}
 
@@ -70,6 +71,18 @@ def _runtime(model: onnx.ModelProto, feeds: Arrays) -> dict[str, NDArray[Any]]:
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     taken = {i.name for i in session.get_inputs()}
     return dict(zip(names, session.run(names, {k: v for k, v in feeds.items() if k in taken}), strict=True))
+
+
+def _norm(
+    self: Any, x: Any, scale: Any, shift: Any, mean: Any, variance: Any, epsilon: float | None = None, **_: Any
+) -> tuple[NDArray[Any]]:
+    del self
+    a, b, m, v = (p.reshape(-1, *(1,) * (x.ndim - 2)) for p in (scale, shift, mean, variance))
+    return (np.asarray(a * (x - m) / np.sqrt(v + (1e-5 if epsilon is None else epsilon)) + b).astype(x.dtype),)
+
+
+_BatchNormalization = type("BatchNormalization", (OpRun,), {"op_domain": "", "_run": _norm})
+"""As the operator set defines it for one result. onnx's evaluator normalises by the batch before opset 14."""
 
 
 def _old(kind: str, apply: np.ufunc) -> type[OpRun]:

@@ -36,9 +36,9 @@ def _attribute(node: Node, name: str, value: Any) -> onnx.AttributeProto:
         return onnx.helper.make_attribute(name, _body(value))
     if isinstance(value, list | tuple) and not value:
         known = onnx.defs.get_schema(node.type, domain=node.domain) if onnx.defs.has(node.type, node.domain) else None
-        stated = known is not None and name in known.attributes
-        kind = known.attributes[name].type.name if known is not None and stated else "INTS"
-        return onnx.helper.make_attribute(name, value, attr_type=onnx.AttributeProto.AttributeType.Value(kind))
+        kind: Any = known.attributes[name].type if known is not None and name in known.attributes else None
+        number = onnx.AttributeProto.INTS if kind is None else onnx.AttributeProto.AttributeType.Value(kind.name)
+        return onnx.helper.make_attribute(name, value, attr_type=number)
     return onnx.helper.make_attribute(name, value)
 
 

@@ -39,8 +39,8 @@ class Rewrite:
 
     ``results``: tensors both make; ``parts``: what nodes of ``before`` become in the whole rewritten graph, by id;
     ``inside``: new names there of tensors that nothing else may read; ``arrays``: constants of ``after``; ``given``:
-    inputs that are taken as assumed; ``small``: dims of inputs that are cut for speed; ``wide``: 16-bit floats are
-    computed as 32-bit ones, for their rounding is not the rule's; ``takes``: all that ``after`` may read, if stated.
+    inputs that are taken as assumed; ``small``: dims of inputs that are cut for speed; ``wide``: floats are
+    computed as 64-bit ones, for their rounding is not the rule's; ``takes``: all that ``after`` may read, if stated.
     """
 
     rule: str
@@ -176,7 +176,7 @@ def _norm(s: Samples, members: Sequence[Node], path: Sequence[Node]) -> Rewrite:
     if not s.stored(conv.inputs[1]):
         raise WrongRewriteError(f"the weights '{conv.inputs[1]}' of {conv} are no stored tensor")
     weights = s.array(conv.inputs[1])
-    own, wide = weights.dtype, weights.astype(np.float64)
+    wide = weights.astype(np.float64)
     bias = s.array(conv.inputs[2]).astype(np.float64) if len(conv.inputs) > 2 and conv.inputs[2] else 0.0
     for node in [m for m in members if m.type == "BatchNormalization"]:
         scale, shift, mean, variance = (s.array(n).astype(np.float64) for n in node.inputs[1:5])
@@ -198,7 +198,7 @@ def _norm(s: Samples, members: Sequence[Node], path: Sequence[Node]) -> Rewrite:
     dilated = conv.attrs.get("dilations", [1] * len(kernel))
     near = [(k - 1) * d + 8 for k, d in zip(kernel, dilated, strict=True)]
     small = (1, dims[1], *(min(a, b) for a, b in zip(dims[2:], near, strict=True)))
-    arrays = {names[0]: wide.astype(own), names[1]: np.asarray(bias).astype(own)}
+    arrays = {names[0]: wide, names[1]: np.asarray(bias)}
     cut = {conv.inputs[0]: small} if all(n in members for n in path) else {}
     return Rewrite("batch norm folded", norm, path, after, [norm.outputs[0]], parts, arrays, small=cut, wide=True)
 

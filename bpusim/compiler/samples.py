@@ -55,10 +55,11 @@ class Samples:
         for term, c in e.terms.items():
             factors = ["tokens", "tokens"] if term == "tokens^2" else [] if term == "1" else term.split("*")
             for name in factors:
-                key = "kv" if name.startswith("?") else name  # a size that no cost depends on
-                if key not in self.sizes:
+                if name.startswith("?"):  # no cost depends on it
+                    raise NotRunError(f"the size '{name[1:]}' is not bound: add --bind {name[1:]}=NUMBER")
+                if name not in self.sizes:
                     raise NotRunError(f"its size {e} is not worked out here")
-                c *= self.sizes[key]
+                c *= self.sizes[name]
             total += c
         return total
 
@@ -79,6 +80,11 @@ class Samples:
         if value.numbers is not None:
             return np.array(value.numbers, dtype=kind).reshape(self.dims(name))
         return None
+
+    @staticmethod
+    def floating(array: NDArray[Any]) -> bool:
+        """Whether its elements are floats, of 16 bits too."""
+        return onnx.helper.np_dtype_to_tensor_dtype(array.dtype) in FLOATS
 
     def stored(self, name: str) -> bool:
         """Whether a tensor belongs to the model or is worked out from such alone."""
@@ -150,5 +156,6 @@ def _moderate(array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind not in "f":
         return array
     wide = array.astype(np.float32)
-    wide = np.abs(wide) + 0.1 if array.ndim < 2 else wide / np.sqrt(max(array.size // max(array.shape[0], 1), 1))
-    return np.asarray(wide).astype(array.dtype)
+    fan = max(array.size // max(array.shape[0], 1), 1) if array.ndim > 1 else 1
+    scaled = wide / np.float32(fan**0.5) if array.ndim > 1 else np.abs(wide) + np.float32(0.1)
+    return np.asarray(scaled).astype(array.dtype)
