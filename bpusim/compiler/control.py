@@ -197,7 +197,7 @@ def _end(walk: Walk, node: Node, body: Body, carried: tuple[str, ...], passes: l
             dtype, dims = body.declared.get(inner, (1, ()))
             rest = [walk.bindings.size(d, target) for d in dims]
             walk.values[target] = Value((as_expr(0), *rest), dtype, storage=target)
-            if all(d.is_const for d in rest):
+            if dtype and all(d.is_const for d in rest):
                 shape = (0, *map(int, rest))
                 walk.program.known[target] = np.zeros(shape, onnx.helper.tensor_dtype_to_np_dtype(dtype))
             continue

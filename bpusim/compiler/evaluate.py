@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -28,21 +28,32 @@ class NotRunError(Exception):
 def evaluate(model: onnx.ModelProto, feeds: Arrays) -> tuple[dict[str, NDArray[Any]], str]:
     """The outputs of ``model``, and which evaluator gave them. Raises :class:`NotRunError`."""
     own = {(f.domain, f.name) for f in model.functions}
-    nodes = [*model.graph.node, *(n for f in model.functions for n in f.node)]
+    nodes = list(_all_nodes(model))
     foreign = sorted({n.op_type for n in nodes if n.domain not in ("", "ai.onnx") and (n.domain, n.op_type) not in own})
-    if not foreign:
+    if foreign:
+        why = f"contributed operators ({', '.join(foreign)}) need onnxruntime"
+    elif any(n.op_type == "Loop" and len(n.output) > len(n.input) - 2 for n in nodes):
+        why = "onnx's reference evaluator does not stack the results of a Loop's passes as the operator set says"
+    else:
         try:
             return _reference(model, feeds), "onnx's reference evaluator"
         except Exception as e:
             why = f"onnx's reference evaluator cannot run it ({_short(e)})"
-    else:
-        why = f"contributed operators ({', '.join(foreign)}) need onnxruntime"
     if find_spec("onnxruntime") is None:
         raise NotRunError(f"{why}; onnxruntime is not installed: {INSTALL}")
     try:
         return _runtime(model, feeds), "onnxruntime"
     except Exception as e:
         raise NotRunError(f"{why}; onnxruntime cannot either ({_short(e)})") from e
+
+
+def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    pending = [*model.graph.node, *(n for f in model.functions for n in f.node)]
+    while pending:
+        node = pending.pop()
+        yield node
+        for a in node.attribute:
+            pending += [n for g in (a.g, *a.graphs) for n in g.node]
 
 
 def _short(e: Exception) -> str:

@@ -33,7 +33,7 @@ def node_proto(node: Node) -> list[onnx.NodeProto]:
 
 def _attribute(node: Node, name: str, value: Any) -> onnx.AttributeProto:
     if isinstance(value, Body):
-        return onnx.helper.make_attribute(name, _body(value))
+        return onnx.helper.make_attribute(name, _body(value, scalars=2 if node.type == "Loop" else 0))
     if isinstance(value, list | tuple) and not value:
         known = onnx.defs.get_schema(node.type, domain=node.domain) if onnx.defs.has(node.type, node.domain) else None
         kind: Any = known.attributes[name].type if known is not None and name in known.attributes else None
@@ -42,8 +42,11 @@ def _attribute(node: Node, name: str, value: Any) -> onnx.AttributeProto:
     return onnx.helper.make_attribute(name, value)
 
 
-def _body(body: Body) -> onnx.GraphProto:
-    """A graph inside a node. A result that it takes from around it is copied: a graph hands out only its own."""
+def _body(body: Body, scalars: int) -> onnx.GraphProto:
+    """A graph inside a node, whose first ``scalars`` inputs are such.
+
+    A result that it takes from around it is copied: a graph hands out only its own.
+    """
     own = set(body.own)
     nodes = [p for n in body.nodes for p in node_proto(n)]
     outputs = []
@@ -53,9 +56,10 @@ def _body(body: Body) -> onnx.GraphProto:
             nodes.append(onnx.helper.make_node("Identity", [name], [inner]))
         outputs.append(onnx.helper.make_empty_tensor_value_info(inner))
     inputs = []
-    for name in body.inputs:
-        dtype, _ = body.declared.get(name, (0, ()))
-        made = onnx.helper.make_tensor_value_info(name, dtype, None) if dtype else None
+    for i, name in enumerate(body.inputs):
+        dtype, dims = body.declared.get(name, (0, ()))
+        shape = [] if i < scalars else list(dims) or None
+        made = onnx.helper.make_tensor_value_info(name, dtype, shape) if dtype else None
         inputs.append(made or onnx.helper.make_empty_tensor_value_info(name))
     return onnx.helper.make_graph(nodes, body.name, inputs, outputs)
 

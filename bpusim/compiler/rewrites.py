@@ -23,7 +23,7 @@ from bpusim.compiler.samples import Samples
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["REWRITES", "Rewrite", "WrongRewriteError", "rewrites"]
+__all__ = ["REWRITES", "Rewrite", "WrongRewriteError", "constant", "rewrites"]
 
 _VIEWS = {"Identity", "Dropout", "Reshape", "Flatten", "Unsqueeze", "Squeeze", "Transpose", "Expand"}
 """Ops that a rule may call a view: their result is their input under other dims."""
@@ -100,8 +100,9 @@ def _assumed(s: Samples, node: Node) -> tuple[Node, dict[str, NDArray[Any]]]:
     on = Node("Constant", "", "", (), (going,), {"value": onnx.numpy_helper.from_array(np.array(True))})
     endless = replace(body, nodes=(*body.nodes, on), outputs=(going, *body.outputs[1:]))
     trips = f"{node.label}/trips"
-    inputs = (trips, "", *node.inputs[2:])
-    return replace(node, inputs=inputs, attrs={**node.attrs, "body": endless}), {trips: np.array(int(taken.split()[0]))}
+    starts = f"{node.label}/starts"
+    given = {trips: np.array(int(taken.split()[0])), starts: np.array(True)}
+    return replace(node, inputs=(trips, starts, *node.inputs[2:]), attrs={**node.attrs, "body": endless}), given
 
 
 _NEW = 13
@@ -125,7 +126,8 @@ def _old_forms(s: Samples, _: Sequence[Draft]) -> Iterator[Rewrite]:
         )
 
 
-def _constant(name: str, array: NDArray[Any]) -> Node:
+def constant(name: str, array: NDArray[Any]) -> Node:
+    """A node that makes ``name``."""
     return Node("Constant", "", f"{name}/known", (), (name,), {"value": onnx.numpy_helper.from_array(array)})
 
 
@@ -138,7 +140,7 @@ def _constants(s: Samples, _: Sequence[Draft]) -> Iterator[Rewrite]:
                 fill = node.attrs.get("value")
                 one = np.zeros(1, np.float32) if fill is None else onnx.numpy_helper.to_array(fill)
                 array = np.full(s.dims(o), one.reshape(-1)[0])
-            made.append(_constant(o, array))
+            made.append(constant(o, array))
         yield Rewrite("constant folded", node, [node], made, [n.outputs[0] for n in made], {id(node): made})
 
 
@@ -151,11 +153,11 @@ def _views(s: Samples, _: Sequence[Draft]) -> Iterator[Rewrite]:
         out, shape = node.outputs[0], f"{node.outputs[0]}/shape"
         dims = s.dims(out)
         kind = "Reshape" if prod(dims) == prod(s.dims(node.inputs[0])) else "Expand"
-        to = _constant(shape, np.array(dims, dtype=np.int64))
+        to = constant(shape, np.array(dims, dtype=np.int64))
         attrs = {"allowzero": 1} if kind == "Reshape" and 0 in dims else {}
         made = [to, Node(kind, "", node.name, (node.inputs[0], shape), (out,), attrs, node.opset)]
         rest = [o for o in node.outputs[1:] if o]
-        made += [_constant(o, np.ones(s.dims(o), dtype=bool)) for o in rest]
+        made += [constant(o, np.ones(s.dims(o), dtype=bool)) for o in rest]
         yield Rewrite("view", node, [node], made, [out, *rest], {id(node): made})
 
 

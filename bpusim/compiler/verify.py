@@ -16,7 +16,7 @@ from bpusim.compiler.evaluate import NotRunError, evaluate
 from bpusim.compiler.graph import Graph, Node
 from bpusim.compiler.nested import all_tensors, with_bodies
 from bpusim.compiler.protos import model_of, opset_of
-from bpusim.compiler.rewrites import Rewrite, rewrites
+from bpusim.compiler.rewrites import Rewrite, constant, rewrites
 from bpusim.compiler.samples import Samples
 from bpusim.errors import CompileError, Place, Problem
 
@@ -195,17 +195,19 @@ class _Check:
             for r in inside:
                 for n in r.before:
                     forms[id(n)] = [p.renamed(r.inside) for p in forms[id(n)]]
-            nodes = live([p for n in s.analysis.program.nodes for p in forms[id(n)]], graph.outputs)
+            made = [p for n in s.analysis.program.nodes for p in forms[id(n)]]
+            made += [constant(o, s.analysis.program.known[o]) for o in graph.outputs if o in s.analysis.program.known]
+            nodes = live(made, graph.outputs)
             feeds = {name: s.array(name) for name in s.analysis.inputs}
             old, by = evaluate(self._original(), feeds)
             weights: dict[str, NDArray[Any]] = {}
             for name in needs(nodes):
                 if name not in feeds:
-                    made = arrays.get(name)
-                    lost = made is None and name not in graph.sources and name not in s.analysis.program.known
+                    array = arrays.get(name)
+                    lost = array is None and name not in graph.sources and name not in s.analysis.program.known
                     if lost:
                         return Row(self.phase, _WHOLE, "all", inf, f"'{name}' is read, but is inside a fused op")
-                    weights[name] = s.array(name) if made is None else made
+                    weights[name] = s.array(name) if array is None else array
             new, _ = self._evaluate(nodes, feeds, weights, graph.outputs)
         except NotRunError as e:
             return Row(self.phase, _WHOLE, "all", None, str(e))
