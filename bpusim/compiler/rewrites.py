@@ -7,54 +7,28 @@ attention as two products and a softmax, an Einsum as products, a RoPE table rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
-from bpusim.compiler import lower, qdq
+from bpusim.compiler import lower
 from bpusim.compiler.analyse import Draft
 from bpusim.compiler.graph import Body, Node
+from bpusim.compiler.rewrite import Rewrite, WrongRewriteError, constant
+from bpusim.compiler.rewrites_qdq import integers
 from bpusim.compiler.samples import Samples
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["REWRITES", "Rewrite", "WrongRewriteError", "constant", "rewrites"]
+__all__ = ["REWRITES", "rewrites"]
 
 _VIEWS = {"Identity", "Dropout", "Reshape", "Flatten", "Unsqueeze", "Squeeze", "Transpose", "Expand"}
 """Ops that a rule may call a view: their result is their input under other dims."""
-
-
-class WrongRewriteError(Exception):
-    """A rule was applied where its replacement cannot be built."""
-
-
-@dataclass(slots=True)
-class Rewrite:
-    """``after`` in place of ``before``.
-
-    ``results``: tensors both make; ``parts``: what nodes of ``before`` become in the whole rewritten graph, by id;
-    ``inside``: new names there of tensors that nothing else may read; ``arrays``: constants of ``after``; ``given``:
-    inputs that are taken as assumed; ``small``: dims of inputs that are cut for speed; ``wide``: floats are
-    computed as 64-bit ones, for their rounding is not the rule's; ``takes``: all that ``after`` may read, if stated.
-    """
-
-    rule: str
-    node: Node
-    before: Sequence[Node]
-    after: Sequence[Node]
-    results: Sequence[str]
-    parts: Mapping[int, Sequence[Node]] = field(default_factory=dict)
-    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    given: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    small: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    wide: bool = False
-    inside: Mapping[str, str] = field(default_factory=dict)
-    takes: frozenset[str] | None = None
 
 
 Builder = Callable[[Samples, Sequence[Draft]], Iterator[Rewrite | tuple[str, Node, Exception]]]
@@ -124,11 +98,6 @@ def _old_forms(s: Samples, _: Sequence[Draft]) -> Iterator[Rewrite]:
             [node.outputs[0]],
             arrays={shape: np.array([s.number(d) for d in dims], dtype=np.int64)},
         )
-
-
-def constant(name: str, array: NDArray[Any]) -> Node:
-    """A node that makes ``name``."""
-    return Node("Constant", "", f"{name}/known", (), (name,), {"value": onnx.numpy_helper.from_array(array)})
 
 
 def _constants(s: Samples, _: Sequence[Draft]) -> Iterator[Rewrite]:
@@ -224,100 +193,6 @@ def _between(s: Samples, members: Sequence[Node]) -> list[Node]:
     return found
 
 
-def _integers(s: Samples, fused: Sequence[Draft]) -> Iterator[Rewrite | tuple[str, Node, Exception]]:
-    """An op between conversions works on the integers: those of one scale that it moves, or a product of two."""
-    for draft in fused:
-        reads = [n for n in draft.nodes if n.type == "DequantizeLinear"]
-        if not reads or draft.cpu or not qdq.takes_integers(draft):
-            continue
-        op = draft.nodes[0]
-        try:
-            rewrite = _product(s, op) if draft.cost.gemms else _moved(op, draft, {d.outputs[0]: d for d in reads})
-        except WrongRewriteError as e:
-            yield ("integers taken as they are", op, e)
-            continue
-        if rewrite is not None:
-            yield rewrite
-
-
-def _moved(op: Node, draft: Draft, reads: Mapping[str, Node]) -> Rewrite:
-    """The op on integers; a conversion behind it falls away, or one comes behind it in place of those before."""
-    inputs = tuple(reads[i].inputs[0] if i in reads else i for i in op.inputs)
-    first = next(iter(reads.values()))
-    back = next((n for n in draft.nodes if n.type == "QuantizeLinear"), None)
-    outputs = tuple(f"{o}/integers" if o else "" for o in op.outputs)
-    if back is not None:
-        outputs = tuple(back.outputs[0] if o == back.inputs[0] else n for o, n in zip(op.outputs, outputs, strict=True))
-    whole = replace(op, inputs=inputs, outputs=outputs)
-    if op.type == "Relu":  # nothing below the zero point
-        if len(first.inputs) < 3:
-            raise WrongRewriteError(f"{first} has no zero point that a Relu of integers could hold against")
-        whole = Node("Max", "", op.name, (inputs[0], first.inputs[2]), outputs, {}, op.opset)
-    made = [whole]
-    for o, n in zip(op.outputs, outputs, strict=True):
-        if o and n.endswith("/integers") and n == f"{o}/integers":
-            scale = (n, *first.inputs[1:])
-            made.append(Node("DequantizeLinear", "", f"{op.label}/back", scale, (o,), dict(first.attrs), first.opset))
-    before = [*reads.values(), op, *([back] if back else [])]
-    results = [back.outputs[0]] if back else [o for o in op.outputs if o]
-    parts = {id(op): made, **({id(back): []} if back else {})}
-    return Rewrite("integers taken as they are", op, before, made, results, parts)
-
-
-def _product(s: Samples, op: Node) -> Rewrite | None:
-    """Integers less their zero points are multiplied exactly, the result is scaled once."""
-    makers = {o: n for n in s.analysis.program.nodes for o in n.outputs}
-    sides = [makers.get(i) for i in op.inputs[:2]]
-    a, b = sides
-    if op.type not in ("Conv", "MatMul", "Gemm") or op.domain:
-        return None
-    if a is None or b is None or {a.type, b.type} != {"DequantizeLinear"}:
-        raise WrongRewriteError("its operands are not both behind a DequantizeLinear")
-    scales = [s.array(n.inputs[1]) for n in (a, b)]
-    turned = op.type == "Gemm" and op.attrs.get("transB", 0)
-    axis = 0 if op.type == "Conv" or turned else len(s.dims(op.inputs[1])) - 1
-    spread: tuple[int, ...] = ()
-    if scales[1].size > 1:
-        if b.attrs.get("axis", 1) % len(s.dims(op.inputs[1])) != axis or b.attrs.get("block_size", 0):
-            raise WrongRewriteError(f"the scales of '{op.inputs[1]}' do not run along its outputs")
-        spread = (-1, *(1,) * (len(s.dims(op.inputs[0])) - 2)) if op.type == "Conv" else (-1,)
-    if scales[0].size > 1:
-        raise WrongRewriteError(f"'{op.inputs[0]}' has more than one scale")
-    double = {"to": int(onnx.TensorProto.DOUBLE)}
-    out = op.outputs[0]
-    nodes: list[Node] = []
-    names = []
-    arrays: dict[str, NDArray[Any]] = {}
-    for k, n in enumerate((a, b)):
-        name = f"{out}/{k}"
-        nodes.append(Node("Cast", "", "", (n.inputs[0],), (name,), double, op.opset))
-        if len(n.inputs) > 2 and n.inputs[2]:
-            zero = s.array(n.inputs[2]).astype(np.float64)
-            shape = [1] * len(s.dims(n.inputs[0]))
-            if zero.size > 1:
-                shape[axis] = -1
-            arrays[f"{name}/zero"] = zero.reshape(shape) if zero.size > 1 else zero.reshape(())
-            nodes.append(Node("Sub", "", "", (name, f"{name}/zero"), (f"{name}/less",), {}, op.opset))
-            name = f"{name}/less"
-        names.append(name)
-    arrays[f"{out}/scale"] = (scales[0].astype(np.float64) * scales[1].astype(np.float64)).reshape(spread)
-    bias = op.inputs[2] if len(op.inputs) > 2 else ""
-    plain = {k: v for k, v in op.attrs.items() if k != "beta"}
-    nodes += [
-        replace(op, inputs=tuple(names), outputs=(f"{out}/sum",), attrs=plain),
-        Node("Mul", "", "", (f"{out}/sum", f"{out}/scale"), (f"{out}/scaled",), {}, op.opset),
-    ]
-    last = f"{out}/scaled"
-    if bias:
-        added = s.array(bias).astype(np.float64) * op.attrs.get("beta", 1.0)
-        arrays[f"{out}/bias"] = added.reshape(-1, *(1,) * (len(s.dims(out)) - 2)) if op.type == "Conv" else added
-        nodes.append(Node("Add", "", "", (last, f"{out}/bias"), (f"{out}/biased",), {}, op.opset))
-        last = f"{out}/biased"
-    to = {"to": int(s.analysis.values[out].dtype)}
-    nodes.append(Node("Cast", "", "", (last,), (out,), to, op.opset))
-    return Rewrite("integers taken as they are", op, [a, b, op], nodes, [out], arrays=arrays)
-
-
 def _epilogues(s: Samples, fused: Sequence[Draft]) -> Iterator[Rewrite]:
     """Ops computed as one: what is made on the way stays inside, under names that nothing else can read."""
     for draft in fused:
@@ -340,7 +215,7 @@ REWRITES: dict[str, tuple[Builder, str]] = {
     "constant folded": (_constants, "shape arithmetic: its known result"),
     "view": (_views, "a view: a Reshape or Expand to the dims that the compiler works out"),
     "batch norm folded": (_norms, "a batch norm behind a convolution: other weights and bias"),
-    "integers taken as they are": (_integers, "an op between conversions: the op on integers"),
+    "integers taken as they are": (integers, "an op between conversions: the op on integers"),
     "fused into a convolution": (_epilogues, "ops behind a convolution: part of it, their operands not seen outside"),
 }
 """Rules that rewrite a graph: builder, and what takes the place of what."""

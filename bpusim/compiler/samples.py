@@ -25,7 +25,8 @@ __all__ = ["MOST_ELEMENTS", "Samples"]
 
 MOST_ELEMENTS = 1 << 24
 """Elements of one tensor at most: larger ones are not made, and what needs them is not verified."""
-_DEEPEST = 64
+_MOST_BYTES = 1 << 28
+"""Bytes of arrays kept between checks."""
 _RANGES: dict[int, tuple[int, int]] = {
     onnx.TensorProto.INT8: (-128, 128),
     onnx.TensorProto.UINT8: (0, 256),
@@ -91,6 +92,11 @@ class Samples:
         value = self.analysis.values.get(name)
         return name in self.graph.sources or (value is not None and value.weight is not None)
 
+    def forget(self) -> None:
+        """Drop the arrays made so far where they are many: they come again the same."""
+        if sum(a.nbytes for a in self._made.values()) > _MOST_BYTES:
+            self._made.clear()
+
     def array(self, name: str) -> NDArray[Any]:
         """A tensor: as stored, known, prepared from stored ones, or random."""
         if name not in self._made:
@@ -99,7 +105,9 @@ class Samples:
 
     def _array(self, name: str) -> NDArray[Any]:
         value = self.analysis.values.get(name)
-        if value is not None and prod(self.dims(name)) > MOST_ELEMENTS:
+        source = self.graph.sources.get(name)
+        dims = tuple(source.dims) if source is not None else self.dims(name) if value is not None else ()
+        if prod(dims) > MOST_ELEMENTS:
             raise NotRunError(f"'{name}' has more than {MOST_ELEMENTS} elements")
         if name in self.graph.sources:
             return self._read(name)
@@ -112,10 +120,8 @@ class Samples:
             return self._prepared(self._makers[name], name)
         return self.random(name, value.dtype, self.dims(name))
 
-    def _prepared(self, node: Node, name: str, depth: int = 0) -> NDArray[Any]:
+    def _prepared(self, node: Node, name: str) -> NDArray[Any]:
         """What an op on stored tensors gives."""
-        if depth > _DEEPEST:
-            raise NotRunError(f"'{name}' depends on too long a chain of ops on stored tensors")
         feeds = {i: self.array(i) for i in node.needs}
         opset = opset_of([node], self.graph.opsets)
         results, _ = evaluate(model_of([node], feeds, [name], self.graph.opsets, opset=opset), feeds)

@@ -14,9 +14,10 @@ import onnx
 from bpusim.compiler.analyse import Analysis, Draft
 from bpusim.compiler.evaluate import NotRunError, evaluate
 from bpusim.compiler.graph import Graph, Node
-from bpusim.compiler.nested import all_tensors, with_bodies
+from bpusim.compiler.nested import all_tensors, live, needs, with_bodies
 from bpusim.compiler.protos import model_of, opset_of
-from bpusim.compiler.rewrites import Rewrite, constant, rewrites
+from bpusim.compiler.rewrite import Rewrite, constant
+from bpusim.compiler.rewrites import rewrites
 from bpusim.compiler.samples import Samples
 from bpusim.errors import CompileError, Place, Problem
 
@@ -88,6 +89,7 @@ class Verifier:
             except NotRunError as e:  # what is applied is not known in full: say so, never pass
                 self.rows.append(Row(name, "rewrites", "some", None, str(e)))
                 break
+            samples.forget()
             if isinstance(item, tuple):
                 self.rows.append(Row(name, item[0], str(item[1]), inf, str(item[2])))
                 continue
@@ -264,30 +266,6 @@ class _Check:
         del out.graph.input[:]
         out.graph.input.extend(kept)
         return out
-
-
-def needs(nodes: Iterable[Node]) -> list[str]:
-    """Tensors that ``nodes`` read and do not make, in their bodies too."""
-    made: set[str] = set()
-    reads: dict[str, None] = {}
-    for n in with_bodies(nodes):
-        made.update(n.outputs)
-        reads.update(dict.fromkeys(filter(None, n.inputs)))
-        for b in n.bodies:
-            made.update(b.inputs)
-            reads.update(dict.fromkeys(b.outputs))
-    return [x for x in reads if x not in made]
-
-
-def live(nodes: Sequence[Node], results: Iterable[str]) -> list[Node]:
-    """Those of ``nodes`` (in program order) that ``results`` need."""
-    wanted = set(results)
-    kept: list[Node] = []
-    for n in reversed(nodes):
-        if wanted.intersection(filter(None, n.outputs)):
-            kept.append(n)
-            wanted.update(needs([n]))
-    return kept[::-1]
 
 
 def _check_macs(s: Samples, nodes: Iterable[Node]) -> None:

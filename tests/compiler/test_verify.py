@@ -302,7 +302,7 @@ def test_an_op_that_does_not_move_integers_is_caught(monkeypatch: pytest.MonkeyP
 
 def test_integers_of_another_scale_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A maximum that goes back at a quarter of the scale is no move of the same integers."""
-    monkeypatch.setattr(qdq, "takes_integers", lambda draft, more=(): draft.nodes[0].type in qdq.MOVES)
+    monkeypatch.setattr(qdq, "takes_integers", lambda draft, *_: draft.nodes[0].type in qdq.MOVES)
     assert "integers taken as they are, MaxPool 'n_g'" in caught(moved("MaxPool", "sy", kernel_shape=[2, 2]))
 
 
