@@ -413,6 +413,18 @@ def test_large_tensors_are_refused_with_the_reason() -> None:
     assert [r.why for r in verified(proto)] == ["'x' has more than 16777216 elements"] * 2
 
 
+def test_more_rewrites_than_are_run_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bpusim.compiler.verify._MOST_CHECKS", 2)
+    rows = verified(views())
+    assert [r.error is None for r in rows] == [False, False, True, False]
+    assert str(rows[2]) == "frame: rewrites, the rest: not verified: more than 2 of them"
+
+
+def test_a_stored_output_is_compared_too() -> None:
+    proto = model([op("Relu", "x", "y")], {"x": [2, 2]}, ["y", "w"], {"w": floats(2)})
+    assert rules(proto) == set()
+
+
 def test_missing_weights_are_random_and_named() -> None:
     proto = norm()
     weight = next(t for t in proto.graph.initializer if t.name == "w")
