@@ -155,6 +155,9 @@ def schema() -> None:
     "--fold-dequantise", is_flag=True, help="What if whoever reads the outputs took integers: no conversion at the end."
 )
 @click.option("--cores", help="Pin the trace to cores: 0 or 0,1; any by default.")
+@click.option(
+    "--verify", is_flag=True, help="Run every rewrite against what it replaces; write nothing if one differs."
+)
 def compile(
     model: Path | None,
     llm_config: Path | None,
@@ -178,6 +181,7 @@ def compile(
     outputs: Sequence[str],
     fold_dequantise: bool,
     cores: str | None,
+    verify: bool,
 ) -> None:
     """Compile an ONNX MODEL (or an LLM's config.json) to a trace."""
     if (model is None) == (llm_config is None):
@@ -211,6 +215,7 @@ def compile(
         outputs=tuple(outputs),
         fold_dequantise=fold_dequantise,
         cores=cores,
+        verify=verify,
     )
     if not quant_report:
         click.echo(job.run(machine_found.cores, board))

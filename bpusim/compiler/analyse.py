@@ -19,6 +19,7 @@ from bpusim.compiler.fold_floats import fold_floats
 from bpusim.compiler.fold_ints import fold, foldable
 from bpusim.compiler.graph import ELEMENT_BITS, FLOATS, INTEGER, Graph, Node, Stored
 from bpusim.compiler.opsets import adapted
+from bpusim.compiler.program import Program
 from bpusim.compiler.refusals import refuse_lost, refuse_strings, refuse_type
 from bpusim.compiler.rules import DOMAINS, REFUSED, RULES
 from bpusim.compiler.symbols import Bindings
@@ -69,6 +70,8 @@ class Analysis:
     kv_dtype: int = onnx.TensorProto.FLOAT16
     taken: dict[str, str] = field(default_factory=dict)
     """What the data would decide and was bound or assumed instead: branches, passes, counts, values."""
+    program: Program = field(default_factory=Program)
+    """The same as a graph."""
     notes: list[str] = field(default_factory=list)
     """What was found that a user should know."""
     decomposed: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -110,7 +113,7 @@ def analyse(
         _one(node, walk, out, on_cpu, strict)
     walk.finish()
     _check_bound(walk, out)
-    out.taken = walk.taken
+    out.taken, out.program = walk.taken, walk.program
     out.taken |= {f"input '{n}'": f"{v}, bound" for n, v in bindings.values.items()}
     out.outputs = [out.values[name].storage or name for name in graph.outputs if name in out.values]
     return out
@@ -135,10 +138,15 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
     context = Context(node, found, out.stored, opset, walk.graph.file)
     try:
         context.inputs = inputs = adapted(context)
+        if not (special and node.type in CONTROL):
+            walk.program.nodes.append(node)
+        if inputs is not found and (second := inputs[1]) is not None:
+            walk.program.old.append((node, second.dims))
         folded = _folded(node, inputs, out)
         if folded is not None:
             out.values.update(zip(node.outputs, folded, strict=False))
             out.bookkeeping.append(node)
+            walk.program.folded.append(node)
             return
         if node.type == "Cast" and _cast_weight(node, inputs[0], out):
             return

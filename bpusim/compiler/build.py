@@ -23,6 +23,7 @@ from bpusim.compiler.stored import tensors_of, weights_of
 from bpusim.compiler.symbols import bind
 from bpusim.compiler.target import SMALLEST_SCRATCHPAD, Target
 from bpusim.compiler.toolchain import check_toolchain
+from bpusim.compiler.verify import Row, Verifier
 from bpusim.errors import CompileError, Place, did_you_mean
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.spec import ActivationType
@@ -70,43 +71,65 @@ class Compiled:
 
 
 def compile_model(
-    path: str | Path, core: CoreSpec, options: Options = Options(), warn: Callable[[str], None] | None = None
+    path: str | Path,
+    core: CoreSpec,
+    options: Options = Options(),
+    warn: Callable[[str], None] | None = None,
+    verified: Callable[[Verifier], None] | None = None,
 ) -> Trace:
     """The trace of :func:`compile_file`."""
-    return compile_file(path, core, options, warn).trace
+    return compile_file(path, core, options, warn, verified).trace
 
 
 def compile_file(
-    path: str | Path, core: CoreSpec, options: Options = Options(), warn: Callable[[str], None] | None = None
+    path: str | Path,
+    core: CoreSpec,
+    options: Options = Options(),
+    warn: Callable[[str], None] | None = None,
+    verified: Callable[[Verifier], None] | None = None,
 ) -> Compiled:
     """Compile an ONNX file for ``core``. Raises :class:`CompileError`.
 
     External weight files are not needed; ``warn`` is told of those that are missing. One outside the model's folder, or
-    too short, is an error.
+    too short, is an error. With ``verified`` every rewrite is verified, and it is told what came of that.
     """
     model, sha = read_model(path)
     for text in check_external([t for t in all_tensors(model) if t.external_data], Path(path)):
         if warn is not None:
             warn(text)
+    verifier = Verifier(model) if verified is not None else None
     graph = load_graph(model, str(path), sha)
-    trace, weights = _compile(graph, core, options)
+    trace, weights = _compile(graph, core, options, verifier)
+    if verified is not None and verifier is not None:
+        verified(verifier)
     return Compiled(trace, model, graph, weights)
 
 
-def compile_llm_config(path: str | Path, core: CoreSpec, options: Options = Options()) -> Trace:
+def compile_llm_config(
+    path: str | Path,
+    core: CoreSpec,
+    options: Options = Options(),
+    verified: Callable[[Verifier], None] | None = None,
+) -> Trace:
     """Compile an LLM given only by its public ``config.json``: the graph is built in memory and goes the same way."""
     from bpusim.compiler.llm_config import build_llm
 
     model, sha = build_llm(path)
-    return compile_graph(load_graph(model, str(path), sha), core, options)
+    verifier = Verifier(model) if verified is not None else None
+    trace = compile_graph(load_graph(model, str(path), sha), core, options, verifier)
+    if verified is not None and verifier is not None:
+        verified(verifier)
+    return trace
 
 
-def compile_graph(graph: Graph, core: CoreSpec, options: Options) -> Trace:
-    """Compile a loaded graph."""
-    return _compile(graph, core, options)[0]
+def compile_graph(graph: Graph, core: CoreSpec, options: Options, verifier: Verifier | None = None) -> Trace:
+    """Compile a loaded graph; ``verifier`` looks at what was rewritten."""
+    return _compile(graph, core, options, verifier)[0]
 
 
-def _compile(graph: Graph, core: CoreSpec, options: Options) -> tuple[Trace, dict[str, WeightUse]]:
+def _compile(
+    graph: Graph, core: CoreSpec, options: Options, verifier: Verifier | None = None
+) -> tuple[Trace, dict[str, WeightUse]]:
     """The trace of a graph, and its weights by the name of the stored tensor."""
     plan = Plan.parse(options.quant, options.quant_set, options.activation)
     if options.activation not in core.mac.rate:
@@ -135,6 +158,13 @@ def _compile(graph: Graph, core: CoreSpec, options: Options) -> tuple[Trace, dic
         }
         bindings = bind(graph, options.bind, options.shapes, batch if llm else {})
         analysis = analyse(graph, bindings, options.assume, options.fallback_ops, options.strict, toolchain)
+        if verifier is not None:
+            fused = fuse(analysis.drafts, analysis.outputs, toolchain.fusions)
+            if name == "prefill" and options.last_logit:
+                verifier.rows.append(
+                    Row(name, "--last-logit", "head", None, "rows are left out: other results are meant")
+                )
+            verifier.phase(name, graph, analysis, fused, 1 if name == "decode" else 0)
         _classify(analysis)
         if options.fold_dequantise and not drop_output_dequantise(analysis):
             what = "--fold-dequantise: no output comes from a DequantizeLinear that nobody else reads"

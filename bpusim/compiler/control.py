@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx
+
 from bpusim.compiler.dims import as_expr
 from bpusim.compiler.graph import Body, Node, Stored
 from bpusim.compiler.values import Value
@@ -15,6 +18,8 @@ CONTROL = {"If", "Loop", "Scan"}
 
 def expand(walk: Walk, node: Node) -> None:
     """Put what ``node`` runs in its place."""
+    start = len(walk.program.nodes)
+    walk.push(lambda: walk.program.expanded.append((node, start, len(walk.program.nodes))))
     {"If": _if, "Loop": _loop, "Scan": _scan}[node.type](walk, node)
 
 
@@ -118,6 +123,7 @@ def _loop(walk: Walk, node: Node) -> None:
         count, goes, *formals = one.inputs
         walk.values[count] = Value((), 7, (as_expr(len(passes) - 1),), book=True, storage=count)
         walk.values[goes] = Value((), 9, (as_expr(1),), book=True, storage=goes)
+        walk.program.known |= {count: np.array(len(passes) - 1), goes: np.array(True)}
         starts = [_copy(walk, s, t) for s, t in zip(carried, formals, strict=True)]
         after = one.outputs[1 : 1 + states]
         walk.push(*starts, *one.nodes, lambda: step(after, walk.number(one.outputs[0]), one.outputs[0]))
@@ -157,9 +163,10 @@ def _scan(walk: Walk, node: Node) -> None:
         return
     passes = [_pass(body, i) for i in range(int(lengths[0]))]
     carried = tuple(node.inputs[:states])
-    for one in passes:
+    for i, one in enumerate(passes):
         for name, axis, formal in zip(node.inputs[states:], axes, one.inputs[states:], strict=True):
             whole = walk.values[name]
+            walk.program.take(name, axis, i, formal)
             rest = tuple(d for i, d in enumerate(whole.dims) if i != axis % len(whole.dims))
             if whole.weight is not None and all(d.is_const for d in rest):  # each pass reads its part of the weight
                 walk.stored[formal] = Stored(whole.dtype, tuple(map(int, rest)))
@@ -190,6 +197,9 @@ def _end(walk: Walk, node: Node, body: Body, carried: tuple[str, ...], passes: l
             dtype, dims = body.declared.get(inner, (1, ()))
             rest = [walk.bindings.size(d, target) for d in dims]
             walk.values[target] = Value((as_expr(0), *rest), dtype, storage=target)
+            if dtype and all(d.is_const for d in rest):
+                shape = (0, *map(int, rest))
+                walk.program.known[target] = np.zeros(shape, onnx.helper.tensor_dtype_to_np_dtype(dtype))
             continue
         pieces = [one.outputs[skip + states + k] for one in passes]
         rows = [f"{target}.{i}" for i in range(len(pieces))]

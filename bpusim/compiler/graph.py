@@ -180,6 +180,10 @@ class Graph:
     """Inputs whose rank the file does not state."""
     notes: list[str] = field(default_factory=list)
     """What was found in the file that a user should know; part of the trace's report."""
+    sources: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = field(default_factory=dict)
+    """The protos of stored tensors: only ``--verify`` looks at their data."""
+    calls: list[tuple[Node, list[Node]]] = field(default_factory=list)
+    """Calls of functions, the outermost ones, with the nodes in their place."""
 
     def until(self, tensors: Sequence[str]) -> Graph:
         """The part that computes ``tensors``, which become the outputs."""

@@ -45,6 +45,7 @@ class CompileJob:
     outputs: tuple[str, ...]
     fold_dequantise: bool
     cores: str | None
+    verify: bool = False
 
     def run(self, core: CoreSpec, board: Board | None = None) -> str:
         """Compile for ``core``, write the trace, and say what came of it; ``board``: with times on it.
@@ -53,12 +54,14 @@ class CompileJob:
         """
         options = self._options()
         warnings: list[str] = []
+        verified: list[str] = []
+        tell = (lambda v: verified.append(v.text())) if self.verify else None
         if self.llm_config is not None:
-            trace = compile_llm_config(self.llm_config, core, options)
+            trace = compile_llm_config(self.llm_config, core, options, tell)
         else:
             assert self.model is not None
-            trace = compile_model(self.model, core, options, warnings.append)
-        return self._written(trace, warnings, board)
+            trace = compile_model(self.model, core, options, warnings.append, tell)
+        return "\n".join([*verified, self._written(trace, warnings, board)])
 
     def study(self, core: CoreSpec, board: Board, calibration: Path | None) -> tuple[str, QuantReport]:
         """As :meth:`run`, and the noise that the plan puts on each layer; see :func:`quant_report`."""
@@ -67,12 +70,14 @@ class CompileJob:
         if self.model is None:
             raise CompileError("--quant-report: a config.json has no weights", do="compile an ONNX file with its data")
         missing: list[str] = []
-        compiled = compile_file(self.model, core, options, missing.append)
+        verified: list[str] = []
+        tell = (lambda v: verified.append(v.text())) if self.verify else None
+        compiled = compile_file(self.model, core, options, missing.append, tell)
         if missing:
             what, do = f"--quant-report needs the weights: {missing[0]}", "put the data file beside the model"
             raise CompileError(what, place=Place(str(self.model)), do=do)
         found = quant_report(compiled, plan, self.model, board.roof.bytes_per_s, calibration)
-        return self._written(compiled.trace, [], board), found
+        return "\n".join([*verified, self._written(compiled.trace, [], board)]), found
 
     def _written(self, trace: Trace, warnings: list[str], board: Board | None) -> str:
         found = estimates(trace, board) if board is not None else {}

@@ -19,7 +19,7 @@ from bpusim.hardware.toolchain import Fusions
 from bpusim.trace.basis import at_most
 from bpusim.trace.model import Phase
 
-__all__ = ["Lowered", "fuse", "lower"]
+__all__ = ["Lowered", "folds_norm", "fuse", "lower"]
 
 
 @dataclass(slots=True)
@@ -49,6 +49,11 @@ def fuse(drafts: list[Draft], outputs: Collection[str], fusions: Fusions) -> lis
     return fold_quantise(fuse_patterns(fused, outputs, fusions), outputs)
 
 
+def folds_norm(before: list[Node], node: Node) -> bool:
+    """Whether ``node`` is a norm that folds into the convolution ``before`` it; ``--verify`` rewrites by this too."""
+    return node.type == "BatchNormalization" and {n.type for n in before} <= {"Conv", "BatchNormalization"}
+
+
 def _fuse_convolutions(drafts: list[Draft], outputs: Collection[str], epilogue: Collection[str]) -> list[Draft]:
     readers: dict[str, int] = dict.fromkeys(outputs, 1)
     for d in drafts:
@@ -67,8 +72,7 @@ def _fuse_convolutions(drafts: list[Draft], outputs: Collection[str], epilogue: 
             and last.outputs[0] in d.inputs
             and readers[last.outputs[0]] == 1
         ):
-            folds = {"Conv", "BatchNormalization"}
-            norm = d.nodes[0].type == "BatchNormalization" and {n.type for n in last.nodes} <= folds
+            norm = folds_norm(last.nodes, d.nodes[0])
             weights = list(last.cost.weights)
             vec = list(last.cost.vec)
             if norm and not any(u.role == "bias" for u, _ in weights):

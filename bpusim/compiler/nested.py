@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 
 from bpusim.compiler.graph import Node
 
-__all__ = ["all_tensors", "with_bodies"]
+__all__ = ["all_tensors", "live", "needs", "with_bodies"]
 
 
 def all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -36,3 +36,27 @@ def with_bodies(nodes: Iterable[Node]) -> Iterator[Node]:
         node = pending.pop()
         yield node
         pending += [n for body in node.bodies for n in body.nodes]
+
+
+def needs(nodes: Iterable[Node]) -> list[str]:
+    """Tensors that ``nodes`` read and do not make, in their bodies too."""
+    made: set[str] = set()
+    reads: dict[str, None] = {}
+    for n in with_bodies(nodes):
+        made.update(n.outputs)
+        reads.update(dict.fromkeys(filter(None, n.inputs)))
+        for b in n.bodies:
+            made.update(b.inputs)
+            reads.update(dict.fromkeys(b.outputs))
+    return [x for x in reads if x not in made]
+
+
+def live(nodes: Sequence[Node], results: Iterable[str]) -> list[Node]:
+    """Those of ``nodes`` (in program order) that ``results`` need."""
+    wanted = set(results)
+    kept: list[Node] = []
+    for n in reversed(nodes):
+        if wanted.intersection(filter(None, n.outputs)):
+            kept.append(n)
+            wanted.update(needs([n]))
+    return kept[::-1]

@@ -7,22 +7,37 @@ nothing more. Other ops convert on their way, at the conversions' vector work.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from bpusim.compiler.analyse import Analysis, Draft
 from bpusim.compiler.values import Cost
 from bpusim.trace.model import Phase, Repeat
 
-__all__ = ["drop_output_dequantise", "fold_dequantise", "fold_quantise", "folded_conversions"]
+__all__ = [
+    "MOVES",
+    "drop_output_dequantise",
+    "fold_dequantise",
+    "fold_quantise",
+    "folded_conversions",
+    "takes_integers",
+]
 
-_MOVES = {"MaxPool", "Concat", "Transpose", "Slice", "Split", "Gather", "Tile", "DepthToSpace", "SpaceToDepth", "Relu"}
+MOVES = {"MaxPool", "Concat", "Transpose", "Slice", "Split", "Gather", "Tile", "DepthToSpace", "SpaceToDepth", "Relu"}
 """Ops that give the same results on integers of one scale."""
 
 
-def _takes_integers(draft: Draft) -> bool:
-    gemms = draft.cost.gemms
-    return all(g.narrow for g in gemms) if gemms else draft.nodes[0].type in _MOVES
+def takes_integers(draft: Draft, more: Iterable[Draft] = ()) -> bool:
+    """Whether ``draft``, joined by the conversions ``more``, works on the integers themselves.
+
+    ``--verify`` rewrites what this says and compares. An op that moves elements takes them of one scale only: the
+    conversions around it name the same scale and zero point (other names may hold the same numbers; they are paid for).
+    """
+    if draft.cost.gemms:
+        return all(g.narrow for g in draft.cost.gemms)
+    nodes = [n for d in (draft, *more) for n in d.nodes]
+    scales = {n.inputs[1:] for n in nodes if n.type in ("DequantizeLinear", "QuantizeLinear")}
+    return draft.nodes[0].type in MOVES and len(scales) <= 1
 
 
 def _joined(draft: Draft, other: Draft, inputs: list[str], outputs: list[str], free: bool) -> Draft:
@@ -50,7 +65,7 @@ def fold_dequantise(drafts: list[Draft], outputs: Collection[str]) -> list[Draft
             continue
         for dq in joins:
             inputs = [n for i in d.inputs for n in (dq.inputs if i == dq.outputs[0] else [i])]
-            d = _joined(d, dq, list(dict.fromkeys(inputs)), d.outputs, _takes_integers(d))
+            d = _joined(d, dq, list(dict.fromkeys(inputs)), d.outputs, takes_integers(d, joins))
         out.append(d)
     return [d for d in out if not (d.outputs and d.outputs[0] in made and d.outputs[0] not in kept)]
 
@@ -70,7 +85,7 @@ def fold_quantise(drafts: list[Draft], outputs: Collection[str]) -> list[Draft]:
         if d.nodes[0].type == "QuantizeLinear" and at is not None and alone and not out[at].cpu:
             before = out[at]
             results = [d.outputs[0] if o == source else o for o in before.outputs]
-            out[at] = _joined(before, d, before.inputs, results, _takes_integers(before) or bool(before.cost.gemms))
+            out[at] = _joined(before, d, before.inputs, results, takes_integers(before, [d]) or bool(before.cost.gemms))
         else:
             at = len(out)
             out.append(d)

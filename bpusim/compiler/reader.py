@@ -12,7 +12,7 @@ from bpusim.compiler.dead import dead_parts
 from bpusim.compiler.graph import Body, Graph, Node, Stored, live_nodes, ordered
 from bpusim.compiler.nested import all_tensors
 from bpusim.compiler.opsets import check_versions
-from bpusim.compiler.tensors import constant, sparse, stored
+from bpusim.compiler.tensors import constant, constant_proto, sparse, stored
 from bpusim.compiler.twins import twins
 from bpusim.errors import CompileError, Place, Problem
 
@@ -58,6 +58,8 @@ class _Reader:
             (_domain(f.domain), f.name, f.overload): f for f in model.functions
         }
         self.stored: dict[str, Stored] = {}
+        self.sources: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = {}
+        self.calls: list[tuple[Node, list[Node]]] = []
         self.notes: list[str] = []
         self.problems: list[Problem] = []
         self.used: set[str] = set()
@@ -88,6 +90,8 @@ class _Reader:
             {v.name: _declared(v) for v in (*g.value_info, *g.output)},
             frozenset(v.name for v in g.input if not v.type.tensor_type.HasField("shape")),
             self.notes,
+            self.sources,
+            self.calls,
         )
         live = ordered(graph)
         live.notes += dead_parts(graph, live) + twins(all_tensors(model))
@@ -96,10 +100,10 @@ class _Reader:
     def _store(self, g: onnx.GraphProto, names: dict[str, str]) -> None:
         """Keep the initialisers of a graph, under ``names`` where it gives one."""
         for t in g.initializer:
-            self._keep(names.get(t.name, t.name), stored(t))
+            self._keep(names.get(t.name, t.name), stored(t), t)
         for s in g.sparse_initializer:
             name = names.get(s.values.name, s.values.name)
-            self._keep(name, sparse(s))
+            self._keep(name, sparse(s), s)
             self.notes.append(_SPARSE.format(name))
 
     def _compare(self, g: onnx.GraphProto) -> None:
@@ -110,13 +114,15 @@ class _Reader:
             if dims and not same:
                 self.notes.append(f"the file states '{name}' as {list(dims)}; stored and used is {own}")
 
-    def _keep(self, name: str, tensor: Stored) -> None:
+    def _keep(self, name: str, tensor: Stored, source: onnx.TensorProto | onnx.SparseTensorProto | None) -> None:
         """A stored tensor, which nothing else may be called."""
         if name in self.stored:
             self.problems.append(
                 Problem(f"tensor '{name}' is stored twice", Place(self.file), "export the model again")
             )
         self.stored[name] = tensor
+        if source is not None:
+            self.sources[name] = source
 
     def _fresh(self, name: str, prefix: str) -> str:
         """``name``, or one like it that nothing has yet."""
@@ -140,11 +146,16 @@ class _Reader:
             outputs = tuple(scope.names[o] if o else "" for o in n.output)
             function = self.functions.get((domain, n.op_type, n.overload))
             if function is not None:
-                out += self._inlined(function, n, inputs, outputs, attributes, scope)
+                nodes = self._inlined(function, n, inputs, outputs, attributes, scope)
+                if not scope.calls:
+                    call = Node(n.op_type, domain, n.name, inputs, outputs, {a.name: _attribute(a) for a in attributes})
+                    self.calls.append((call, nodes))
+                out += nodes
                 continue
             name = f"{scope.prefix}/{n.name}" if scope.prefix and n.name else n.name
             if n.op_type == "Constant" and not domain and outputs:
-                self._keep(outputs[0], constant({a.name: _attribute(a) for a in attributes}))
+                given = {a.name: _attribute(a) for a in attributes}
+                self._keep(outputs[0], constant(given), constant_proto(given))
                 if any(a.name == "sparse_value" for a in attributes):
                     self.notes.append(_SPARSE.format(outputs[0]))
                 continue

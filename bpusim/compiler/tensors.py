@@ -11,7 +11,7 @@ import onnx
 from bpusim.compiler.graph import ELEMENT_BITS, INTEGER, Stored
 from bpusim.errors import CompileError
 
-__all__ = ["constant", "sparse", "stored"]
+__all__ = ["constant", "constant_proto", "sparse", "stored"]
 
 _SMALL = 4096
 """Constants up to this many integer elements keep their values: they may steer shapes."""
@@ -72,6 +72,19 @@ def constant(attrs: dict[str, Any]) -> Stored:
             dims = () if key == "value_string" else (len(texts),)
             return Stored(onnx.TensorProto.STRING, dims, text=sum(map(len, texts)))
     raise CompileError("a Constant node holds no value")
+
+
+def constant_proto(attrs: dict[str, Any]) -> onnx.TensorProto | onnx.SparseTensorProto | None:
+    """What a Constant node holds, as a tensor proto; None of strings."""
+    for key in ("value", "sparse_value"):
+        if key in attrs:
+            proto: onnx.TensorProto | onnx.SparseTensorProto = attrs[key]
+            return proto
+    for key, dtype in (("value_int", np.int64), ("value_ints", np.int64),
+                       ("value_float", np.float32), ("value_floats", np.float32)):  # fmt: skip
+        if key in attrs:
+            return onnx.numpy_helper.from_array(np.array(attrs[key], dtype=dtype))
+    return None
 
 
 def _type_name(number: int) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from bpusim.compiler.graph import INTEGER, Graph, Node, Stored
 from bpusim.compiler.nested import with_bodies
+from bpusim.compiler.program import Program
 from bpusim.compiler.symbols import Bindings, leaves
 from bpusim.compiler.values import Value
 from bpusim.errors import CompileError, Place, Problem, did_you_mean
@@ -42,6 +43,7 @@ class Walk:
     taken: dict[str, str] = field(default_factory=dict)
     """What was taken of a node whose outcome the data or a bound value decide, by node."""
     makers: dict[str, Node] = field(default_factory=dict)
+    program: Program = field(default_factory=Program)
     _used: set[str] = field(default_factory=set)
     _count: int = 0
 
@@ -83,6 +85,8 @@ class Walk:
             self.lost.add(target)
         else:
             self.values[target] = self.values[source]
+            if source != target:
+                self.program.nodes.append(Node("Identity", "", "", (source,), (target,), {}))
 
     def number(self, name: str) -> int | None:
         """The value of an integer of one element, where it is known."""
