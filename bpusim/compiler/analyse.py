@@ -165,6 +165,8 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
                 walk.lose(node)
             return
         cost = rule(context)
+        if cost is not None:
+            cost.weights += context.uncharged()
     except CompileError as e:
         if any(t.startswith("?") for v in found if v is not None for d in v.dims for t in d.terms):
             walk.unbound = True

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import onnx
 
 from bpusim.compiler.dims import ONE, Expr, as_expr, product
-from bpusim.compiler.graph import Node, Stored
+from bpusim.compiler.graph import INTEGER, Node, Stored
 from bpusim.compiler.quant import Role, WeightUse
 from bpusim.errors import CompileError, Place
 
@@ -131,6 +131,8 @@ class Context:
         self.opset = opset
         self.file = file
         self.outputs: dict[str, Value] = {}
+        self.used: set[str] = set()
+        """Stored tensors that the rule has charged."""
 
     def fail(self, what: str, do: str = "") -> NoReturn:
         """Stop with an error that names this node."""
@@ -223,6 +225,7 @@ class Context:
         """``value`` as a weight of ``rows`` x ``k``, with its scales and zero points in ``extra``."""
         assert value.weight is not None
         names = [value.weight, *(v.weight for v in extra if v is not None and v.weight)]
+        self.used.update(names)
         return WeightUse(value.weight, role, rows, k, sum(self.stored[n].bytes for n in names))
 
     def operand(self, value: Value | None, role: Role) -> list[tuple[WeightUse, Expr | None]]:
@@ -233,6 +236,21 @@ class Context:
         if elements <= 1 or value.dtype == onnx.TensorProto.INT64:
             return []
         return [(self.use(value, role, 1, elements), None)]
+
+    def uncharged(self) -> list[tuple[WeightUse, Expr | None]]:
+        """Stored operands that the rule has left out, whole: a mask, a position table, an initial state, indices.
+
+        Scalars, and numbers that are known beforehand, are part of the program.
+        """
+        out: list[tuple[WeightUse, Expr | None]] = []
+        for value in self.inputs:
+            if value is None or value.weight is None or value.weight in self.used:
+                continue
+            elements = prod(self.stored[value.weight].dims)
+            if elements > 1 and value.const is None and value.numbers is None and not value.book:
+                role: Role = "other" if value.dtype in INTEGER else "bias"
+                out.append((self.use(value, role, 1, elements), None))
+        return out
 
     def part(self, value: Value, elements: Expr) -> list[tuple[WeightUse, Expr | None]]:
         """``elements`` of a stored tensor that a copy picks out; nothing for an activation."""

@@ -375,8 +375,8 @@ def test_a_result_hidden_in_a_fused_op_is_caught(monkeypatch: pytest.MonkeyPatch
     assert rules(proto) == set()
     fuse = lower._fuse_convolutions
 
-    def careless(drafts: Any, outputs: Any) -> Any:
-        return [*fuse(drafts[:2], outputs), *drafts[2:]]
+    def careless(drafts: Any, outputs: Any, epilogue: Any) -> Any:
+        return [*fuse(drafts[:2], outputs, epilogue), *drafts[2:]]
 
     monkeypatch.setattr(lower, "_fuse_convolutions", careless)
     assert "'c' is read, but is inside a fused op" in caught(proto)
