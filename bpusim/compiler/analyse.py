@@ -107,6 +107,11 @@ def analyse(
                     what, do = f"input '{name}' is a list or an optional, no tensor", "cut it off with --until"
                 walk.problems.append(Problem(what, walk.place, do))
             continue
+        if dtype not in ELEMENT_BITS and dtype != onnx.TensorProto.STRING:
+            walk.lost.add(name)
+            what = f"input '{name}' has element type {dtype}, which has no known size"
+            walk.problems.append(Problem(what, walk.place, "check the model with onnx"))
+            continue
         out.values[name] = value
         out.inputs.append(name)
     while (node := walk.next()) is not None:

@@ -14,6 +14,7 @@ from bpusim.compiler.dims import KV, TOKENS, as_expr
 from bpusim.compiler.external import check_external
 from bpusim.compiler.files import read_model
 from bpusim.compiler.graph import Graph
+from bpusim.compiler.layers import fold_phases
 from bpusim.compiler.lower import Lowered, fuse, lower
 from bpusim.compiler.nested import all_tensors, with_bodies
 from bpusim.compiler.qdq import drop_output_dequantise, folded_conversions
@@ -28,7 +29,7 @@ from bpusim.errors import CompileError, Place, did_you_mean
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.spec import ActivationType
 from bpusim.hardware.toolchain import load_toolchain
-from bpusim.trace import Header, Trace
+from bpusim.trace import Header, Phase, Trace
 
 __all__ = ["Compiled", "Options", "compile_file", "compile_graph", "compile_llm_config", "compile_model"]
 
@@ -174,21 +175,17 @@ def _compile(
         drafts = fuse(analysis.drafts, analysis.outputs, toolchain.fusions)
         uses += [u for d in drafts for u, _ in d.cost.weights]
         pad = chunk if name == "prefill" else 1
-        phases[name] = (
-            analysis,
-            lower(
-                name,
-                analysis,
-                drafts,
-                plan,
-                Target(core, options.activation, pad, batched=llm),
-                pad if llm else 0,
-            ),
-        )
+        target = Target(core, options.activation, pad, batched=llm)
+        phases[name] = analysis, lower(name, analysis, drafts, plan, target, pad if llm else 0)
     plan.check(uses)
+    try:
+        folded = fold_phases([low.unfolded for _, low in phases.values()])
+    except CompileError as e:
+        raise CompileError([replace(p, place=p.place or Place(graph.file)) for p in e.problems]) from None
+    traced = {phase.name: phase for phase, _ in folded}
     first, lowered = phases["decode" if llm else "frame"]
     weights = weights_of([low for _, low in phases.values()])
-    tensors = tensors_of(plan, weights, [low for _, low in phases.values()])
+    tensors = tensors_of(plan, weights, [low for _, low in phases.values()], [names for _, names in folded])
     header = Header(
         model=options.name or Path(graph.file).stem,
         target=core.fingerprint(),
@@ -204,12 +201,12 @@ def _compile(
         context=context,
         chunk=chunk,
         kv_bytes_per_token=lowered.kv_bytes_per_token,
-        layers=lowered.phase.cache()[0] if llm else 0,
+        layers=traced["decode"].cache()[0] if llm else 0,
         vocab=_vocab(first) if llm else 0,
         workspace=max(low.workspace for _, low in phases.values()),
-        report=_report(phases),
+        report=_report(phases, folded[0][0]),
     )
-    return Trace(header, tensors, {n: low.phase for n, (_, low) in phases.items()}), weights
+    return Trace(header, tensors, traced), weights
 
 
 def _is_llm(graph: Graph) -> bool:
@@ -330,10 +327,10 @@ def _interface(analysis: Analysis) -> dict[str, dict[str, int]]:
     return out
 
 
-def _report(phases: Mapping[str, tuple[Analysis, Lowered]]) -> dict[str, Any]:
+def _report(phases: Mapping[str, tuple[Analysis, Lowered]], phase: Phase) -> dict[str, Any]:
     """What costs nothing and why, what runs on the CPU and why, what is spilled: nothing is left out in silence."""
-    analysis, first = next(iter(phases.values()))
-    folded = folded_conversions(first.phase)
+    analysis, _ = next(iter(phases.values()))
+    folded = folded_conversions(phase)
 
     def count(nodes: list[Any]) -> dict[str, int]:
         out: dict[str, int] = {}

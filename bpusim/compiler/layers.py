@@ -13,8 +13,9 @@ from bpusim.errors import CompileError
 from bpusim.trace.basis import by_sequence
 from bpusim.trace.model import Coefs, Op, Phase, Repeat, Unit
 
-__all__ = ["RawOp", "fold_phase"]
+__all__ = ["RawOp", "Unfolded", "fold_phases"]
 
+_COUNTED = 2**62
 _PLAIN = ("1", "tokens", "kv", "tokens*kv", "tokens^2")
 _TERMS = (*_PLAIN, *map(by_sequence, _PLAIN))
 
@@ -58,16 +59,54 @@ class RawOp:
         ]
 
 
-def fold_phase(
-    name: str, ops: list[RawOp], carry_at: Callable[[int], tuple[Expr, int]], tokens: int
-) -> tuple[Phase, dict[str, list[str]]]:
-    """(the phase with repeated layers folded, the stored tensors behind each weight's name in it).
+@dataclass(frozen=True, slots=True)
+class Unfolded:
+    """A phase as a row of ops. ``carry_at(j)``: (bytes, tensors) that live on from before op ``j``."""
 
-    ``carry_at(j)``: (bytes, tensors) that live on from before op ``j``.
+    name: str
+    ops: list[RawOp]
+    carry_at: Callable[[int], tuple[Expr, int]]
+    tokens: int
+
+
+def fold_phases(phases: Sequence[Unfolded]) -> list[tuple[Phase, dict[str, list[str]]]]:
+    """Of each phase: (itself with repeated layers folded, the stored tensors behind each weight's name in it).
+
+    All phases call a stored tensor by one name. Where their own repeats do not allow that (the last layer of one spills
+    what the others keep), layers are folded that repeat in all of them, or none.
     """
+    rows = [_signatures(p.ops) for p in phases]
+    folded = [_fold(p, find_repeats(row)) for p, row in zip(phases, rows, strict=True)]
+    if not _one_name([names for _, names in folded]) and len({len(r) for r in rows}) == 1:
+        runs = find_repeats(list(zip(*rows, strict=True)))
+        folded = [_fold(p, runs) for p in phases]
+    if not _one_name([names for _, names in folded]):
+        folded = [_fold(p, []) for p in phases]
+    return folded
+
+
+def _one_name(phases: Sequence[dict[str, list[str]]]) -> bool:
+    """Whether the same name stands for the same tensors in all of them, and a tensor has one."""
+    tensors: dict[str, list[str]] = {}
+    labels: dict[str, str] = {}
+    for names in phases:
+        for label, behind in names.items():
+            if tensors.setdefault(label, behind) != behind:
+                return False
+            if any(labels.setdefault(t, label) != label for t in behind):
+                return False
+    return True
+
+
+def _signatures(ops: list[RawOp]) -> list[tuple[object, ...]]:
     makers = {o: j for j, op in enumerate(ops) for o in op.draft.outputs}
     shared = _use_counts(ops)
-    runs = find_repeats([_signature(op, makers, shared) for op in ops])
+    return [_signature(op, makers, shared) for op in ops]
+
+
+def _fold(unfolded: Unfolded, runs: Sequence[Run]) -> tuple[Phase, dict[str, list[str]]]:
+    ops, carry_at = unfolded.ops, unfolded.carry_at
+    makers = {o: j for j, op in enumerate(ops) for o in op.draft.outputs}
     basis = _basis(ops, [carry_at(start + period)[0] for start, period, _ in runs])
     namer = _Namer(ops, runs, makers)
     items: list[Op | Repeat] = []
@@ -80,9 +119,25 @@ def fold_phase(
             carry, tensors = carry_at(start + period)
             items.append(Repeat(count, "layers" if period > 1 else body[0].id, body, carry.coefs(basis), tensors))
         at = start + period * count
-    phase = Phase(name, tokens, basis, tuple(items))
+    phase = Phase(unfolded.name, unfolded.tokens, basis, tuple(items))
+    _check_countable(phase, ops)
     _check_sums(phase, ops)
     return phase, namer.instances
+
+
+def _check_countable(phase: Phase, ops: list[RawOp]) -> None:
+    """Sums over the phase fit into 64 bits, whatever the position within a context."""
+    total: dict[str, int] = {}
+    for op in ops:
+        for e in op.exprs():
+            for term, c in e.terms.items():
+                total[term] = total.get(term, 0) + abs(c)
+    if max(total.values(), default=0) >= _COUNTED:
+        worst = max(ops, key=lambda op: max((abs(c) for e in op.exprs() for c in e.terms.values()), default=0))
+        what = f"{worst.draft.nodes[0]}: its costs exceed what can be counted"
+        if max((abs(c) for e in worst.exprs() for c in e.terms.values()), default=0) < _COUNTED:
+            what = f"phase '{phase.name}': its costs exceed what can be counted, most of them at {worst.draft.nodes[0]}"
+        raise CompileError(what, do="check the sizes it is bound to")
 
 
 def _check_sums(phase: Phase, ops: list[RawOp]) -> None:

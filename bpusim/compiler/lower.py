@@ -9,7 +9,7 @@ from bpusim.compiler.analyse import Analysis, Draft
 from bpusim.compiler.dims import Expr, as_expr
 from bpusim.compiler.fusions import fuse_patterns
 from bpusim.compiler.graph import ELEMENT_BITS, INTEGER, Node
-from bpusim.compiler.layers import RawOp, fold_phase
+from bpusim.compiler.layers import RawOp, Unfolded
 from bpusim.compiler.placement import Placement
 from bpusim.compiler.qdq import fold_dequantise, fold_quantise
 from bpusim.compiler.quant import Plan, WeightUse
@@ -17,19 +17,16 @@ from bpusim.compiler.target import Target
 from bpusim.compiler.values import Cost
 from bpusim.hardware.toolchain import Fusions
 from bpusim.trace.basis import at_most
-from bpusim.trace.model import Phase
 
 __all__ = ["Lowered", "folds_norm", "fuse", "lower"]
 
 
 @dataclass(slots=True)
 class Lowered:
-    """A phase with what the header and the report need."""
+    """A phase, not yet folded, with what the header and the report need."""
 
-    phase: Phase
+    unfolded: Unfolded
     weights: dict[str, WeightUse]
-    instances: dict[str, list[str]]
-    """Name in the trace -> the stored tensors behind it (one per pass of a repeat)."""
     users: dict[str, list[str]]
     workspace: int
     kv_bytes_per_token: int
@@ -93,7 +90,7 @@ def _fuse_convolutions(drafts: list[Draft], outputs: Collection[str], epilogue: 
 
 
 def lower(name: str, analysis: Analysis, drafts: list[Draft], plan: Plan, target: Target, tokens: int) -> Lowered:
-    """Place activations, charge traffic, fold repeated layers."""
+    """Place activations, charge traffic."""
     drafts = _with_rope(drafts)
     sizes = _sizes(analysis, drafts, target)
     place = Placement(drafts, sizes, analysis, target.core.activations)
@@ -136,8 +133,8 @@ def lower(name: str, analysis: Analysis, drafts: list[Draft], plan: Plan, target
             each = _packed(d.cost.kv_write, kv_bits).terms
             kv_per_token += each.get("tokens", each.get("1", 0))
         ops.append(_raw(d, names[j], read, write, place.live_bytes(j), place.crossing_tensors(j), target))
-    phase, instances = fold_phase(name, ops, lambda at: _carry(place, at, target), tokens)
-    return Lowered(phase, weights, instances, users, place.workspace, kv_per_token, place.spilled)
+    unfolded = Unfolded(name, ops, lambda at: _carry(place, at, target), tokens)
+    return Lowered(unfolded, weights, users, place.workspace, kv_per_token, place.spilled)
 
 
 def _packed(elements: Expr, bits: int) -> Expr:

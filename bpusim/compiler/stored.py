@@ -20,12 +20,15 @@ def weights_of(phases: list[Lowered]) -> dict[str, WeightUse]:
     return weights
 
 
-def tensors_of(plan: Plan, weights: dict[str, WeightUse], phases: list[Lowered]) -> tuple[Tensor, ...]:
-    """The trace's tensors: stored bytes by the plan, those that are alike as one."""
+def tensors_of(
+    plan: Plan, weights: dict[str, WeightUse], phases: list[Lowered], named: list[dict[str, list[str]]]
+) -> tuple[Tensor, ...]:
+    """The trace's tensors: stored bytes by the plan, those that are alike as one. ``named``: by phase, the
+    stored tensors behind each name."""
     labels: dict[str, list[str]] = {}
     users: dict[str, list[str]] = {}
-    for low in phases:
-        labels |= low.instances
+    for low, behind in zip(phases, named, strict=True):
+        labels |= behind
         users |= low.users
     out = []
     for label, names in labels.items():

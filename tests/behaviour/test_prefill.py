@@ -20,7 +20,7 @@ from bpusim.system.roof import roof_of
 from bpusim.trace import Trace, save_trace
 from bpusim.trace.roofline import OpRow, Position, op_rows
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 MACHINE = machine_preset("bpu80")
 LAYERS, HEADS, DIM = 24, 14, 64
 """Those of a 0.5B model, with a context of 8448."""
