@@ -17,7 +17,7 @@ __all__ = ["MOST", "Step", "Walk"]
 
 Step = Callable[[], None]
 """Something to do between two nodes, such as giving a branch's result its name outside."""
-MOST = 100_000
+MOST = 20_000
 """Nodes walked at most: loops of more make a trace that nobody can use."""
 
 

@@ -86,3 +86,33 @@ def test_phases_that_repeat_unlike_call_a_tensor_by_one_name(core: CoreSpec, tmp
     assert cut.resident_bytes == whole.resident_bytes
     save_trace(cut, tmp_path / "cut.trace")
     assert load_trace(tmp_path / "cut.trace").resident_bytes == whole.resident_bytes
+
+
+@pytest.mark.parametrize(
+    ("made", "inputs", "weights", "says"),
+    [
+        (op("Conv", "x w", kernel_shape=[5, 5]), {"x": [1, 3, 8, 8]}, {"w": [8, 3, 3, 3]}, "kernel_shape"),
+        (op("Conv", "x w", dilations=[0, 1]), {"x": [1, 3, 8, 8]}, {"w": [8, 3, 3, 3]}, "must be 1 or more"),
+        (op("Conv", "x w", strides=[0, 1]), {"x": [1, 3, 8, 8]}, {"w": [8, 3, 3, 3]}, "must be 1 or more"),
+        (op("Conv", "x w", strides=[2]), {"x": [1, 3, 8, 8]}, {"w": [8, 3, 3, 3]}, "2 dimensions take 2 strides"),
+        (op("Conv", "x w", auto_pad="SAME"), {"x": [1, 3, 8, 8]}, {"w": [8, 3, 3, 3]}, "auto_pad 'SAME' is not known"),
+        (op("Conv", "x w b"), {"x": [1, 3, 8, 8]}, {"w": [8, 3, 3, 3], "b": [7]}, "a bias of .7. for 8 channels"),
+        (
+            op("GroupQueryAttention", "q k v pk pv s t", "y a b", domain=MS, num_heads=4, kv_num_heads=4),
+            {"q": [1, 1, 128], "k": [1, 1, 64], "v": [1, 1, 64], "pk": [1, 2, 8, 32], "pv": [1, 2, 8, 32],
+             "s": [1], "t": [1]},
+            {},
+            "are not 4 heads of 32",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_operator_set_forbids_is_no_price(
+    hand: Make, made: onnx.NodeProto, inputs: dict[str, Any], weights: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(CompileError, match=says):
+        hand([made], inputs, list(made.output), weights=weights).trace()
+
+
+def test_more_than_there_are_are_not_picked(hand: Make) -> None:
+    with pytest.raises(CompileError, match="the first 50 of 10"):
+        hand([op("TopK", "x k", "y i")], {"x": [1, 10]}, ["y", "i"], ints={"k": [50]}).trace()

@@ -38,6 +38,11 @@ def _group_query_attention(ctx: Context) -> Cost:
     head_dim, rest = divmod(width, heads if key is not None else heads + 2 * kv_heads)
     if rest or heads % kv_heads:
         ctx.fail(f"width {width} does not divide into {heads} heads and {kv_heads} KV heads")
+    for what, given in (("keys", key), ("values", ctx.optional(2))):
+        if given is not None and len(given.dims) == 3 and given.dims[2] != kv_heads * head_dim:
+            ctx.fail(f"{what} {list(given.dims)} are not {kv_heads} heads of {head_dim}")
+    if past is not None and past.dims[1] != kv_heads:
+        ctx.fail(f"a cache {list(past.dims)} is not of {kv_heads} heads")
     batch, tokens = query.dims[0], query.dims[1]
     one_sequence(ctx, batch)
     capacity = as_expr(0) if past is None else past.dims[2]

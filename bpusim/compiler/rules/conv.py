@@ -13,6 +13,7 @@ from bpusim.compiler.values import Context, Cost, Gemm, Value, VecWork
 __all__ = ["RULES", "activation", "window_sizes"]
 
 Sizes = tuple[int, ...]
+_AUTO = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 _ACTIVATIONS = {"Swish": "Silu"}
 
 
@@ -24,6 +25,12 @@ def window_sizes(ctx: Context, kernel: Sizes, sizes: list[int]) -> Sizes:
     strides, dilations = ctx.attr("strides", [1] * n), ctx.attr("dilations", [1] * n)
     pads = ctx.attr("pads", [0] * (2 * n))
     auto = ctx.attr("auto_pad", "NOTSET")
+    if [len(strides), len(dilations), len(pads)] != [n, n, 2 * n]:
+        ctx.fail(f"{n} dimensions take {n} strides and dilations and {2 * n} pads, not {strides}, {dilations}, {pads}")
+    if min(*strides, *dilations) < 1:
+        ctx.fail(f"strides {strides} and dilations {dilations} must be 1 or more")
+    if auto not in _AUTO:
+        ctx.fail(f"auto_pad '{auto}' is not known", do=f"it may be {', '.join(_AUTO)}")
     out = []
     for i in range(n):
         reach = (kernel[i] - 1) * dilations[i] + 1
@@ -75,6 +82,11 @@ def _dense(ctx: Context, value: Value, weight: Value, bias: Value | None, dtype:
             f"the input {list(value.dims)} has {dims[1]} channels, the kernel {list(weight.dims)} "
             f"takes {per_group} in each of {groups} groups"
         )
+    told = ctx.node.attrs.get("kernel_shape")
+    if told is not None and list(told) != window:
+        ctx.fail(f"kernel_shape {list(told)} is not that of the kernel {list(weight.dims)}")
+    if bias is not None and bias.elements != channels:
+        ctx.fail(f"a bias of {list(bias.dims)} for {channels} channels")
     sizes = window_sizes(ctx, tuple(window), _numbers(ctx, dims[2:], "a spatial size"))
     batch = dims[0]
     out = ctx.out((batch, *sizes, channels) if last else (batch, channels, *sizes), dtype=dtype)

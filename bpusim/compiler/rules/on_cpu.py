@@ -21,6 +21,8 @@ def _top_k(ctx: Context) -> Cost:
     k = ctx.ints(1, "k")
     if not k:
         ctx.fail("the number of results is missing")
+    if value.dims[axis].is_const and k[0] > int(value.dims[axis]):
+        ctx.fail(f"the first {k[0]} of {value.dims[axis]}")
     dims: tuple[Expr | int, ...] = (*value.dims[:axis], k[0], *value.dims[axis + 1 :])
     ctx.out(dims)
     ctx.out(dims, index=1, dtype=onnx.TensorProto.INT64)
