@@ -181,7 +181,7 @@ def test_a_loop_of_too_many_passes_is_refused_at_once(trace: Callable[..., Trace
     proto = _loop([STEP], ON)
     proto.graph.initializer[2].CopyFrom(stored("trip", np.int64(10**9)))
     assert refusal(trace, proto) == [
-        "Loop 'lp': 1000000000 passes of 2 nodes; at most 100000 nodes are unrolled; "
+        "Loop 'lp': 1000000000 passes of 2 nodes; at most 20000 nodes are unrolled; "
         "bind or assume a smaller count, and scale the result"
     ]
 
