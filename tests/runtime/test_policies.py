@@ -87,8 +87,8 @@ Make = Callable[[Any], Line]
 
 
 def test_a_bound_of_a_twentieth_splits_a_call_into_twenty(line: Make) -> None:
-    """RUNTIME_FACTS: 500 us split 10 ms into 20. Here 500 ns of 10 us, in a hundred tiles; the two ns of the lead are
-    the first piece's."""
+    """BH-45, RUNTIME_FACTS: 500 us split 10 ms into 20. Here 500 ns of 10 us, in a hundred tiles; the two ns of the
+    lead are the first piece's."""
     it = line("fifo")
     call = it.call(100, 100)
     ends = it.bench.cores[0].pieces(call, 501 * NS)
@@ -163,7 +163,7 @@ def test_what_is_under_way_when_it_is_interrupted_counts_as_far_as_it_has_come(l
 
 
 def test_preemptions_nest(line: Make) -> None:
-    """255 before 254 before normal; each goes on when what interrupted it is over."""
+    """BH-45: 255 before 254 before normal; each goes on when what interrupted it is over."""
     it = line("priority")
     it.submit(0, "normal", 4, bound=101)
     it.submit(50, "high", 4, priority=254, bound=101)
