@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +46,8 @@ class _Entry:
     then: Callable[[CallResult], None]
     result: CallResult | None = None
     begun: bool = False
+    seen: tuple[CallProgram | None, bool, Call] | None = None
+    """How a policy saw it last, while it waited: of this program, begun or not."""
 
     @property
     def bytes(self) -> int:
@@ -208,23 +211,30 @@ class CoreQueue:
     def _core(self) -> CoreView:
         return CoreView(self.core.name, self.env.now)  # type: ignore[arg-type]
 
+    def _waits(self, entry: _Entry) -> Call:
+        """The view of one that waits: it stays the same until it has run, and lines may be long."""
+        seen = entry.seen
+        if seen is None or seen[0] is not entry.program or seen[1] is not entry.begun:
+            seen = entry.seen = entry.program, entry.begun, self._view(entry)
+        return seen[2]
+
     def _pick(self, running: _Entry | None = None) -> _Entry:
         """One of those that wait, or the one that has the core if it is given."""
-        calls = [(self._view(e), e) for e in self._waiting]
-        if running is not None:
-            rest = self.core.rest() if running is not self._kept else None
-            calls.append((self._view(running, rest), running))
-        calls.sort(key=lambda c: c[1].seq)
+        entries = sorted(self._waiting if running is None else [*self._waiting, running], key=_seq)
+        calls = [self._waits(e) if e is not running else self._view(e, self._rest_of(e)) for e in entries]
         try:
-            picked = self.policy.pick([c for c, _ in calls], self._core())
+            picked = self.policy.pick(calls, self._core())
         except Exception as error:
             raise self._failed("pick", error) from error
-        for call, entry in calls:
+        for call, entry in zip(calls, entries, strict=True):
             if call is picked:
                 return entry
         raise SimulationError(
             f"policy {type(self.policy).__name__} picked a call that is not ready", do="return one of ready"
         )
+
+    def _rest_of(self, running: _Entry) -> CallProgram | None:
+        return self.core.rest() if running is not self._kept else None
 
     def _watch(self, *, arrived: bool = False) -> None:
         """Look again at the end of the piece under way, if there is any reason to. ``arrived``: a call just has."""
@@ -310,6 +320,9 @@ class CoreQueue:
             entry.then(result)
         if self._waiting and not self.core.busy and self._kept is None:
             self._serve()
+
+
+_seq = attrgetter("seq")
 
 
 def _nobody(result: CallResult) -> None:
