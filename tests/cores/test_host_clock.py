@@ -11,6 +11,7 @@ import pytest
 import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from metered import Metered
 from worlds import GHZ, NS, RATE, Counting
 
 from bpusim.cores import HostCluster, HostTraffic
@@ -22,16 +23,6 @@ from bpusim.thermal import ClockDomain
 Change = tuple[int, int]
 """(when, Hz)."""
 HALF = GHZ // 2
-
-
-class Metered(Recorder):
-    """An observer that looks at what the cluster does."""
-
-    __slots__ = ()
-
-    @property
-    def wants_activity(self) -> bool:
-        return True
 
 
 class Desk:

@@ -11,6 +11,7 @@ import pytest
 import simpy
 from hypothesis import given
 from hypothesis import strategies as st
+from metered import Metered
 from worlds import GHZ, NS, RATE
 
 from bpusim.cores import Affinity, HostCluster, HostTraffic, Laid
@@ -18,18 +19,7 @@ from bpusim.cores.pools import CorePool, cut
 from bpusim.dram import FlowChannel, Ideal, Rules
 from bpusim.hardware import SlowSpec
 from bpusim.hardware.presets import machine_preset
-from bpusim.metrics import Recorder
 from bpusim.thermal import ClockDomain
-
-
-class Metered(Recorder):
-    """An observer that looks at what the cluster does."""
-
-    __slots__ = ()
-
-    @property
-    def wants_activity(self) -> bool:
-        return True
 
 
 class Desk:
