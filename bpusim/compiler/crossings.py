@@ -159,7 +159,8 @@ def estimate_lines(found: dict[str, dict[str, Any]]) -> list[str]:
             continue
         parts = ", ".join(f"{k} {_time(v)}" for k, v in row["fallback_us"].items() if v)
         out.append(
-            f"  {name}: {row['crossings']} crossings to the CPU, {row['pieces']} pieces on the core, "
+            f"  {name}: {_so_many(row['crossings'], 'crossing')} to the CPU, "
+            f"{_so_many(row['pieces'], 'piece')} on the core, "
             f"{row['bytes']} B cross; a call costs {_time(row['call_us'])}, "
             f"the CPU ops {_time(row['parts_us']['fallback'])} ({parts}), "
             f"allocation {_time(row['allocate_us'])} without a pool"
@@ -174,6 +175,10 @@ def estimate_lines(found: dict[str, dict[str, Any]]) -> list[str]:
                 f"{_time(fast['saved_us'])} in all; most for that at '{fast['largest']}' ({', '.join(fast['types'])})"
             )
     return out
+
+
+def _so_many(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def _time(us: float) -> str:
