@@ -98,12 +98,7 @@ def compile_file(
     for text in check_external([t for t in all_tensors(model) if t.external_data], Path(path)):
         if warn is not None:
             warn(text)
-    verifier = Verifier(model) if verified is not None else None
-    graph = load_graph(model, str(path), sha)
-    trace, weights = _compile(graph, core, options, verifier)
-    if verified is not None and verifier is not None:
-        verified(verifier)
-    return Compiled(trace, model, graph, weights)
+    return _compiled(model, load_graph(model, str(path), sha), core, options, verified)
 
 
 def compile_llm_config(
@@ -116,11 +111,21 @@ def compile_llm_config(
     from bpusim.compiler.llm_config import build_llm
 
     model, sha = build_llm(path)
+    return _compiled(model, load_graph(model, str(path), sha), core, options, verified).trace
+
+
+def _compiled(
+    model: onnx.ModelProto,
+    graph: Graph,
+    core: CoreSpec,
+    options: Options,
+    verified: Callable[[Verifier], None] | None,
+) -> Compiled:
     verifier = Verifier(model) if verified is not None else None
-    trace = compile_graph(load_graph(model, str(path), sha), core, options, verifier)
+    trace, weights = _compile(graph, core, options, verifier)
     if verified is not None and verifier is not None:
         verified(verifier)
-    return trace
+    return Compiled(trace, model, graph, weights)
 
 
 def compile_graph(graph: Graph, core: CoreSpec, options: Options, verifier: Verifier | None = None) -> Trace:

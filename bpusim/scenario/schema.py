@@ -90,6 +90,9 @@ class ModelSpec(Section):
         validate_default=True,
         description="split: tensor: op types that stay on one core; the toolchain's if absent",
     )
+    balance: Literal["load", "bandwidth"] = Field(
+        "load", description="With cores: any, what makes a line long: calls in it, or bytes they have to move"
+    )
     context: Count | None = Field(
         None, description="Limit of the KV cache in tokens; the trace's own capacity if absent"
     )
@@ -102,6 +105,9 @@ class ModelSpec(Section):
     sequences: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         None, description="Sequences that its KV cache has room for; one for each user if absent"
     )
+    batch: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        1, description="Sequences that a decode step serves at most; it reads the weights once for all"
+    )
     max_call: Annotated[Duration, Field(gt=0)] | None = Field(
         None, description="Longest piece of its calls, others may go between two; uncut if absent"
     )
@@ -110,14 +116,6 @@ class ModelSpec(Section):
     )
     heap: str | None = Field(
         None, description="Heap of machine.dram.heaps for all of it; the first with room if absent"
-    )
-
-    batch: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        1, description="Sequences that a decode step serves at most; it reads the weights once for all"
-    )
-
-    balance: Literal["load", "bandwidth"] = Field(
-        "load", description="With cores: any, what makes a line long: calls in it, or bytes they have to move"
     )
 
     @field_validator("balance")
