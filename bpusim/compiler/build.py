@@ -13,7 +13,7 @@ from bpusim.compiler.analyse import Analysis, Draft, analyse
 from bpusim.compiler.dims import KV, TOKENS, as_expr
 from bpusim.compiler.external import check_external
 from bpusim.compiler.files import read_model
-from bpusim.compiler.graph import Graph
+from bpusim.compiler.graph import ELEMENT_BITS, Graph
 from bpusim.compiler.layers import fold_phases
 from bpusim.compiler.lower import Lowered, fuse, lower
 from bpusim.compiler.nested import all_tensors, with_bodies
@@ -278,8 +278,6 @@ def _last_logit(graph: Graph, analysis: Analysis) -> None:
 
 
 def _kv_bits(analysis: Analysis) -> int:
-    from bpusim.compiler.graph import ELEMENT_BITS
-
     return ELEMENT_BITS[analysis.kv_dtype]
 
 
@@ -317,8 +315,6 @@ def _vocab(analysis: Analysis) -> int:
 def _interface(analysis: Analysis) -> dict[str, dict[str, int]]:
     """Bytes of inputs and outputs in the file's own types: what the application hands over. The core moves them at the
     width of its activations."""
-    from bpusim.compiler.graph import ELEMENT_BITS
-
     out: dict[str, dict[str, int]] = {}
     for key, names in (("input_bytes", analysis.inputs), ("output_bytes", analysis.outputs)):
         values = {n: analysis.values[n] for n in names if n in analysis.values}
