@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -16,6 +16,7 @@ from bpusim.dram.behaviour import Behaviour
 from bpusim.hardware import CoreSpec, MasterSpec
 from bpusim.hardware.presets import machine_preset
 from bpusim.metrics import CoreCounters, Recorder
+from bpusim.ports import CallDetail
 from bpusim.thermal import ClockDomain
 from bpusim.trace import CallProgram, Header, Op, Phase, Repeat, Trace
 
@@ -49,11 +50,11 @@ class Watch(Recorder):
         self.lowest: dict[str, float] = {}
 
     @property
-    def wants_ops(self) -> bool:
+    def wants_detail(self) -> bool:
         return True
 
-    def ops_ended(self, core: str, label: str, start: int, ends: Sequence[int]) -> None:
-        self.ops.append((core, label, start, list(ends)))
+    def call_detailed(self, detail: CallDetail) -> None:
+        self.ops.append((detail.core, detail.label, detail.start, detail.compute[:, 1].tolist()))
 
     @property
     def wants_rates(self) -> bool:
