@@ -326,7 +326,13 @@ class Observer(Protocol):
 
     @property
     def wants_host(self) -> bool:
-        """Whether ``host_took`` and ``host_gave`` are to be called."""
+        """Whether ``cpu_op_ended``, ``host_took`` and ``host_gave`` are to be called."""
+        ...
+
+    def cpu_op_ended(
+        self, label: str, op: str, type_: str, moved: Mapping[tuple[BufferKind, bool], int], start: Ps, end: Ps
+    ) -> None:
+        """An op that falls back to the CPU is over: crossings and waits for a CPU core included."""
         ...
 
     def host_took(self, at: Ps) -> None:

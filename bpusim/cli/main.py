@@ -15,6 +15,7 @@ from bpusim.cli.options import FORMAT as _FORMAT
 from bpusim.cli.options import SET as _SET
 from bpusim.cli.trace import trace
 from bpusim.errors import BpusimError
+from bpusim.units import PS_PER_S
 
 __all__ = ["main"]
 
@@ -47,10 +48,11 @@ def main() -> None:
     "--output",
     "folder",
     type=click.Path(path_type=Path),
-    help="Write manifest.json, summary.json, requests.csv (and thermal.csv) into this folder.",
+    help="Write manifest.json, summary.json, requests.csv, ops.csv (and thermal.csv) into this folder.",
 )
 def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None) -> None:
     """Run SCENARIO and print what came out."""
+    from bpusim.metrics.detail import Keep
     from bpusim.scenario import load_scenario
     from bpusim.system import simulate
 
@@ -64,11 +66,15 @@ def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None
 
         bursts, seconds = bank_cost(scenario, overrides)
         click.echo(f"bank model: {bursts / 1e6:.1f} million bursts, about {seconds:.0f} s of CPU", err=True)
-    result = simulate(loaded, records=folder is not None)
+    detail = Keep() if folder is not None else None
+    result = simulate(loaded, records=folder is not None, detail=detail)
     if folder is not None:
         from bpusim.report.folder import write_folder
 
         write_folder(folder, result, loaded, overrides)
+        if result.detail is not None and result.detail.ops_until is not None:
+            part, whole = (f"{t / PS_PER_S:.3g} s" for t in (result.detail.ops_until, result.elapsed))
+            click.echo(f"{folder / 'ops.csv'}: of the first {part} of {whole}; more would take too long", err=True)
     if form == "table":
         from bpusim.report.table import print_result
 

@@ -62,7 +62,7 @@ def detail_of(
     row = items.op[written] - (rows[0] if len(rows) else 0)
     written, row = written[row >= 0], row[row >= 0]  # of an op that was over before this part there is no row
     write[row, 0], write[row, 1] = since[written], arrived[written]
-    causes = _causes(call, result, computed, best, tails)
+    causes = _causes(call, result, begin, computed, best, tails)
     return CallDetail(
         core, label, call, result.start, result.end, rows, items.first[heads], causes, compute, read, write
     )
@@ -86,37 +86,45 @@ def _arrived(call: CallProgram, start: Ps, fetches: Sequence[Fetch]) -> Ints:
         history = flow.history
         moved = np.cumsum(size[at:])
         n = int(np.searchsorted(moved, history[-1][1] + 0.5, side="right"))
-        if n and len(history) > 1:
-            out[at : at + n] = arrivals(moved[:n], history)
+        if n:
+            out[at : at + n] = arrivals(moved[:n], history) if len(history) > 1 else history[0][0]
     return np.maximum.accumulate(out)
 
 
-def _causes(call: CallProgram, result: CallResult, computed: Ints, best: Setting, tails: Ints) -> Ints:
+def _causes(call: CallProgram, result: CallResult, begin: Ints, computed: Ints, best: Setting, tails: Ints) -> Ints:
     """Ops x causes; each column sums to the call's."""
     timing = best.timing
     out = np.zeros((len(tails), len(CALL_CAUSES)), dtype=np.int64)
     if not len(tails):
         return out
     times = CallTimes.of(call.items, timing.hz, timing.scratchpad, timing.op_overhead, timing.layer_sync)
-    overhead = np.cumsum(call.items.first * timing.op_overhead + call.items.layer_end * timing.layer_sync)[tails]
-    work = np.cumsum(times.compute)[tails]
+    overhead = np.cumsum(call.items.first * timing.op_overhead + call.items.layer_end * timing.layer_sync)
+    work = np.cumsum(times.compute)
     latency = best.latency if call.bytes else 0
-    alone = Alone(times, best.rate)
-    unlimited, real = (latency + done[tails] for done in alone.computed())
-    actual = computed[tails] - (result.start + result.wakeup)
-    late = _kept(actual - real, result.contention + result.throttling)
+    unlimited, real = (latency + done for done in Alone(times, best.rate).computed())
+    first = result.start + result.wakeup
+    # Slower clocks make an item end later than it begins late: both count. On the rungs before they are the same.
+    behind = np.array((begin - first - (real - times.compute), computed - first - real)).T.ravel()
+    late = _kept(behind[: 2 * tails[-1] + 2], result.contention + result.throttling)[1::2][tails]
     slow = _part(late, result.throttling)
     steps = {
-        "compute": _kept(work - overhead, result.compute),
-        "dram": _kept(unlimited - work, result.dram),
-        "scratchpad": _kept(real - unlimited, result.scratchpad),
+        "compute": _rising(work[tails] - overhead[tails], result.compute),
+        "dram": _kept((unlimited - work)[: tails[-1] + 1], result.dram)[tails],
+        "scratchpad": _kept((real - unlimited)[: tails[-1] + 1], result.scratchpad)[tails],
         "contention": late - slow,
         "throttling": slow,
         "wakeup": np.full(len(tails), result.wakeup),
-        "dispatch": _kept(overhead, result.dispatch),
+        "dispatch": _rising(overhead[tails], result.dispatch),
     }
     until = np.array([steps[cause] for cause in CALL_CAUSES]).T
     out[0], out[1:] = until[0], until[1:] - until[:-1]
+    return out
+
+
+def _rising(until: Ints, total: Ps) -> Ints:
+    """What rises to ``total``, but for rounding."""
+    out: Ints = np.minimum(until, total)
+    out[-1] = total
     return out
 
 
@@ -128,8 +136,9 @@ def _part(late: Ints, total: Ps) -> Ints:
     return np.array([n * total // whole for n in late.tolist()])  # products of ps are too large for an array
 
 
-def _kept(behind: Ints | Floats, total: Ps) -> Ints:
-    """Of how far each op is behind, what is never made up for; it rises to ``total``, what it is at the end."""
-    whole: Ints = np.rint(np.minimum(behind, total)).astype(np.int64)
+def _kept(late: Ints | Floats, total: Ps) -> Ints:
+    """Of delays in the order of time, what is never made up for; it rises to ``total``, that of the call: the last
+    writes are the last op's."""
+    whole: Ints = np.rint(np.minimum(late, total)).astype(np.int64)
     whole[-1] = total
     return np.maximum(np.minimum.accumulate(whole[::-1])[::-1], 0)

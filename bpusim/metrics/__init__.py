@@ -1,7 +1,7 @@
 """Observers and the definitions of what is measured."""
 
 from bpusim.metrics.causes import CAUSES, Ledger, shares_ms
-from bpusim.metrics.detail import CallSpan, Detail, Keep, OpSums, Profile, Step, Transfers
+from bpusim.metrics.detail import CallSpan, CpuOpSums, Detail, Keep, OpSums, Profile, Step, Transfers
 from bpusim.metrics.figures import Figures, figures
 from bpusim.metrics.heat import HeatStats, TripStats
 from bpusim.metrics.observers import Both
@@ -22,6 +22,7 @@ __all__ = [
     "ColdStats",
     "CoreCounters",
     "CoreStats",
+    "CpuOpSums",
     "Detail",
     "DramStats",
     "EndStats",

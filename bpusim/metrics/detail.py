@@ -22,7 +22,7 @@ from bpusim.units import PS_PER_S, Ps
 if TYPE_CHECKING:
     from bpusim.arrays import Ints
 
-__all__ = ["CallSpan", "Detail", "Keep", "OpSums", "Profile", "Step", "Transfers"]
+__all__ = ["CallSpan", "CpuOpSums", "Detail", "Keep", "OpSums", "Profile", "Step", "Transfers"]
 
 _BINS = 512
 _OPEN = 256
@@ -89,9 +89,7 @@ class Profile:
 
     def add(self, start: Ps, end: Ps, amount: float) -> None:
         """``amount``, evenly from ``start`` to ``end``."""
-        while end > self.width * _BINS:
-            self._bins = np.append(self._bins[::2] + self._bins[1::2], np.zeros(_BINS // 2))
-            self.width *= 2
+        self._reach(end)
         first, last = start // self.width, max(end - 1, start) // self.width
         if first == last:
             self._bins[first] += amount
@@ -100,8 +98,15 @@ class Profile:
         edges[0], edges[-1] = start, end
         self._bins[first : last + 1] += np.diff(edges) * (amount / (end - start))
 
+    def _reach(self, end: Ps) -> None:
+        while end > self.width * _BINS:
+            self._bins = np.append(self._bins[::2] + self._bins[1::2], np.zeros(_BINS // 2))
+            self.width *= 2
+
     def per_second(self, until: Ps) -> tuple[list[float], list[float]]:
-        """(edges in s, n + 1; amount per second, n) up to ``until``."""
+        """(edges in s, n + 1; amount per second, n) up to ``until``, the end of the run; all profiles of a run have the
+        same edges."""
+        self._reach(until)
         n = max(-(-until // self.width), 1)
         edges = np.minimum(np.arange(n + 1) * self.width, until) / PS_PER_S
         spans = np.diff(edges)
@@ -124,6 +129,17 @@ class OpSums:
     """Fields x ops, as a call has them."""
 
 
+@dataclass(slots=True)
+class CpuOpSums:
+    """Sums over executions of an op that falls back to the CPU: ``duration`` is all of them, their crossings and waits
+    for a CPU core included."""
+
+    executions: int = 0
+    duration: Ps = 0
+    moved: dict[tuple[BufferKind, bool], int] = field(default_factory=dict)
+    """DRAM bytes by (buffer kind, is a write)."""
+
+
 @dataclass(slots=True, eq=False)
 class Detail:
     """An observer of a run, and the log of its steps."""
@@ -137,6 +153,8 @@ class Detail:
     steps: list[Step] = field(default_factory=list)
     sums: dict[tuple[str, str, int], OpSums] = field(default_factory=dict)
     """By core, label, and call."""
+    cpu_ops: dict[tuple[str, str, str], CpuOpSums] = field(default_factory=dict)
+    """By label, op and type."""
     bandwidth: dict[str, Profile] = field(default_factory=dict)
     """Bytes over time by master."""
     left_out: dict[str, int] = field(default_factory=dict)
@@ -189,6 +207,8 @@ class Detail:
         """A core began a call."""
         self._started[core] = at
         self._past = self.keep.end is not None and at >= self.keep.end
+        if self.ops_until is None and self._executions >= self.keep.ops:
+            self.ops_until = at
 
     def call_ended(self, core: str, label: str, at: Ps, counters: CallCounters) -> None:
         """A core finished a call."""
@@ -202,8 +222,6 @@ class Detail:
         if self._executions < self.keep.ops:
             self._executions += n
             self._sum(detail)
-        elif self.ops_until is None:
-            self.ops_until = detail.start
 
     def _take(self, what: str, n: int, into: list, item: object) -> None:  # type: ignore[type-arg]
         if self._slices < self.keep.slices:
@@ -230,6 +248,16 @@ class Detail:
         sums.causes[rows] += detail.causes
         sums.computed[rows] += detail.compute[:, 1] - detail.compute[:, 0]
         sums.fields[:, new] += whole.fields[:, new]
+
+    def cpu_op_ended(
+        self, label: str, op: str, type_: str, moved: Mapping[tuple[BufferKind, bool], int], start: Ps, end: Ps
+    ) -> None:
+        """An op on the CPU is over."""
+        sums = self.cpu_ops.setdefault((label, op, type_), CpuOpSums())
+        sums.executions += 1
+        sums.duration += end - start
+        for key, n in moved.items():
+            sums.moved[key] = sums.moved.get(key, 0) + n
 
     def host_took(self, at: Ps) -> None:
         """A CPU core has begun to work."""

@@ -53,6 +53,13 @@ class Both:
         for one in (self.first, self.second):
             one.call_detailed(detail)
 
+    def cpu_op_ended(
+        self, label: str, op: str, type_: str, moved: Mapping[tuple[BufferKind, bool], int], start: Ps, end: Ps
+    ) -> None:
+        """An op on the CPU is over."""
+        for one in (self.first, self.second):
+            one.cpu_op_ended(label, op, type_, moved, start, end)
+
     def host_took(self, at: Ps) -> None:
         """A CPU core has begun to work."""
         for one in (self.first, self.second):

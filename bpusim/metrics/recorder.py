@@ -91,6 +91,11 @@ class Recorder:
         """Counters need none."""
         return False
 
+    def cpu_op_ended(
+        self, label: str, op: str, type_: str, moved: Mapping[tuple[BufferKind, bool], int], start: Ps, end: Ps
+    ) -> None:
+        """Not asked for."""
+
     def host_took(self, at: Ps) -> None:
         """Not asked for."""
 

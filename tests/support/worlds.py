@@ -40,13 +40,13 @@ class Counting(simpy.Environment):
 
 
 class Watch(Recorder):
-    """Writes down when each op was computed, and the lowest rate that each master got."""
+    """Writes down what each op did, and the lowest rate that each master got."""
 
-    __slots__ = ("lowest", "ops")
+    __slots__ = ("details", "lowest")
 
     def __init__(self) -> None:
         super().__init__()
-        self.ops: list[tuple[str, str, int, list[int]]] = []
+        self.details: list[CallDetail] = []
         self.lowest: dict[str, float] = {}
 
     @property
@@ -54,7 +54,7 @@ class Watch(Recorder):
         return True
 
     def call_detailed(self, detail: CallDetail) -> None:
-        self.ops.append((detail.core, detail.label, detail.start, detail.compute[:, 1].tolist()))
+        self.details.append(detail)
 
     @property
     def wants_rates(self) -> bool:
@@ -122,6 +122,7 @@ class Seen:
 
     calls: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     ops: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    details: list[CallDetail] = field(default_factory=list)
     moved: dict[str, int] = field(default_factory=dict)
     recorded: dict[str, Any] = field(default_factory=dict)
     lowest: dict[str, float] = field(default_factory=dict)
@@ -193,7 +194,8 @@ def play(world: World, merge: Merge) -> Seen:
         env.run()
     for k, work in enumerate(world.works):
         assert len(seen.calls[f"bpu{k}"]) == len(work.kvs), f"bpu{k} stands still"
-    seen.ops = {(core, label): ends for core, label, _, ends in watch.ops}
+    seen.details = watch.details
+    seen.ops = {(d.core, d.label): d.compute[:, 1].tolist() for d in watch.details}
     seen.moved, seen.recorded, seen.lowest, seen.steps = channel.moved(), watch.moved_bytes, watch.lowest, env.steps
     seen.cores = watch.cores
     return seen
