@@ -10,7 +10,6 @@ from desks import Desk
 
 from bpusim.cli import main
 
-
 FILES = ["manifest.json", "ops.csv", "requests.csv", "summary.json"]
 
 
