@@ -15,7 +15,6 @@ from bpusim.cli.options import FORMAT as _FORMAT
 from bpusim.cli.options import SET as _SET
 from bpusim.cli.trace import trace
 from bpusim.errors import BpusimError
-from bpusim.units import PS_PER_S
 
 __all__ = ["main"]
 
@@ -73,6 +72,8 @@ def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None
 
         write_folder(folder, result, loaded, overrides)
         if result.detail is not None and result.detail.ops_until is not None:
+            from bpusim.units import PS_PER_S
+
             part, whole = (f"{t / PS_PER_S:.3g} s" for t in (result.detail.ops_until, result.elapsed))
             click.echo(f"{folder / 'ops.csv'}: of the first {part} of {whole}; more would take too long", err=True)
     if form == "table":
