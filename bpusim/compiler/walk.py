@@ -10,7 +10,7 @@ from bpusim.compiler.graph import INTEGER, Graph, Node, Stored
 from bpusim.compiler.nested import with_bodies
 from bpusim.compiler.program import Program
 from bpusim.compiler.symbols import Bindings, leaves
-from bpusim.compiler.values import Value
+from bpusim.compiler.values import EmptyCacheError, Value
 from bpusim.errors import CompileError, Place, Problem, did_you_mean
 
 __all__ = ["MOST", "Step", "Walk"]
@@ -36,6 +36,8 @@ class Walk:
     problems: list[Problem] = field(default_factory=list)
     blamed: dict[tuple[str, str, str], list[Node]] = field(default_factory=dict)
     """Nodes by type, by what is wrong with them, and by what to do."""
+    over_cache: set[tuple[str, str, str]] = field(default_factory=set)
+    """Which of those would be right over an empty cache."""
     unbound: bool = False
     """Whether something could not be worked out because a size is not bound."""
     ruleless: dict[str, list[Node]] = field(default_factory=dict)
@@ -70,9 +72,11 @@ class Walk:
         """The file."""
         return Place(self.graph.file)
 
-    def refuse(self, node: Node, what: str, do: str = "") -> None:
-        """Note what is wrong with ``node``; its results are lost."""
+    def refuse(self, node: Node, what: str, do: str = "", over_cache: bool = False) -> None:
+        """Note what is wrong with ``node``, perhaps over a cache that holds anything only; its results are lost."""
         self.blamed.setdefault((node.kind, what, do), []).append(node)
+        if over_cache:
+            self.over_cache.add((node.kind, what, do))
         self.lose(node)
 
     def lose(self, node: Node) -> None:
@@ -194,7 +198,8 @@ class Walk:
         if self.problems:
             for text in self.bindings.overridden.values():
                 self.problems.append(Problem(f"{text}; the above may come from that", self.place))
-            raise CompileError(self.problems)
+            emptied = len(self.problems) == len(self.over_cache) and not self.bindings.overridden
+            raise EmptyCacheError(self.problems) if emptied else CompileError(self.problems)
 
     def _check_assumptions(self) -> None:
         """An assumption that does nothing is refused; while other things are wrong, only one that names no node."""
