@@ -165,7 +165,7 @@ def _compile(
                 raise
             analysis = _analysed(graph, options, toolchain, _step(tokens, as_expr(0)))
             analysis.empty_cache = True
-            analysis.notes += [f"prefill holds over an empty cache only: {p.what}" for p in e.problems]
+            analysis.notes += [f"prefill is for an empty cache: {p.what}" for p in e.clashes]
         if verifier is not None:
             fused = fuse(analysis.drafts, analysis.outputs, toolchain.fusions)
             if name == "prefill" and options.last_logit:

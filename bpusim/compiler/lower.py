@@ -80,7 +80,7 @@ def _fuse_convolutions(drafts: list[Draft], outputs: Collection[str], epilogue: 
             others = [i for i in d.inputs if i != last.outputs[0]]
             out[-1] = Draft(
                 [*last.nodes, *d.nodes],
-                replace(last.cost, vec=vec, weights=weights),
+                replace(last.cost, vec=vec, weights=weights, kv_read=last.cost.kv_read + d.cost.kv_read),
                 list(dict.fromkeys([*last.inputs, *others])),
                 d.outputs,
             )

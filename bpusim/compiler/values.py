@@ -12,7 +12,7 @@ import onnx
 from bpusim.compiler.dims import ONE, Expr, as_expr, product
 from bpusim.compiler.graph import INTEGER, Node, Stored
 from bpusim.compiler.quant import Role, WeightUse
-from bpusim.errors import CompileError, Place
+from bpusim.errors import CompileError, Place, Problem
 
 __all__ = ["NARROW", "Context", "Cost", "EmptyCacheError", "Gemm", "Value", "VecWork"]
 
@@ -22,7 +22,9 @@ NARROW = {_T.INT8, _T.UINT8, _T.INT4, _T.UINT4}
 
 
 class EmptyCacheError(CompileError):
-    """Shapes that go together over an empty cache only."""
+    """Shapes that go together over an empty cache only; ``clashes`` are those, where more is wrong."""
+
+    clashes: tuple[Problem, ...] = ()
 
 
 @dataclass(slots=True)

@@ -187,8 +187,7 @@ class Walk:
 
     def finish(self) -> None:
         """Raise all that is wrong, if anything is."""
-        for (kind, what, do), nodes in self.blamed.items():
-            self.problems.append(Problem(f"{_times(kind, nodes)}: {what}", self.place, do))
+        self.problems += [self._problem(*key) for key in self.blamed]
         for told, nodes in self.ruleless.items():
             kind, what, do = told.split("\n", 2)
             self.problems.append(Problem(f"{_times(kind, nodes)}: no cost rule for {kind}{what}", self.place, do))
@@ -198,8 +197,15 @@ class Walk:
         if self.problems:
             for text in self.bindings.overridden.values():
                 self.problems.append(Problem(f"{text}; the above may come from that", self.place))
-            emptied = len(self.problems) == len(self.over_cache) and not self.bindings.overridden
-            raise EmptyCacheError(self.problems) if emptied else CompileError(self.problems)
+            if not self.over_cache:
+                raise CompileError(self.problems)
+            error = EmptyCacheError(self.problems)
+            error.clashes = tuple(self._problem(*key) for key in self.blamed if key in self.over_cache)
+            raise error
+
+    def _problem(self, kind: str, what: str, do: str) -> Problem:
+        """What is wrong with the nodes that are blamed for it."""
+        return Problem(f"{_times(kind, self.blamed[kind, what, do])}: {what}", self.place, do)
 
     def _check_assumptions(self) -> None:
         """An assumption that does nothing is refused; while other things are wrong, only one that names no node."""
