@@ -95,16 +95,14 @@ def join_appends(analysis: Analysis) -> None:
         analysis.notes.append(f"{len(analysis.caches)} x Concat {what}")
     makers = {o: d for d in analysis.drafts for n in d.nodes for o in n.outputs if o in analysis.caches}
     carried: dict[str, frozenset[str]] = {}
-    met: set[str] = set()
+    done: set[str] = set()
     for draft in list(analysis.drafts):
-        if any(draft is d for d in makers.values()):
-            continue
         sources = [analysis.values[i].storage or i for n in draft.nodes for i in n.needs if i in analysis.values]
-        seen = frozenset(
-            c for s in sources for c in ({s} if s in analysis.caches else carried.get(s, frozenset())) if c not in met
-        )
-        if len(seen) > 1:
-            met |= seen
+        seen = frozenset(c for s in sources for c in ({s} if s in makers else carried.get(s, frozenset()))) - done
+        if any(draft is d for d in makers.values()):  # what its entries are made of is of layers before
+            done |= seen
+        elif len(seen) > 1:
+            done |= seen
             _join(analysis, [makers[c] for c in seen])
         elif seen:
             carried |= dict.fromkeys(draft.outputs, seen)
@@ -113,7 +111,7 @@ def join_appends(analysis: Analysis) -> None:
 def _join(analysis: Analysis, parts: list[Draft]) -> None:
     places = sorted(next(j for j, d in enumerate(analysis.drafts) if d is p) for p in parts)
     drafts = [analysis.drafts[j] for j in places]
-    if any(d.cpu for d in drafts):
+    if any(d.cpu for d in drafts):  # a call each
         return
     last = drafts[-1]
     last.nodes = [n for d in drafts for n in d.nodes]

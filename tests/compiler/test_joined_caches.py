@@ -173,6 +173,22 @@ def test_keys_and_values_of_a_layer_are_one_cache(square: Any) -> None:
     assert op.type == "Concat+Concat"
 
 
+def test_layers_of_one_cache_each_stay_apart(hand: Make) -> None:
+    """The second layer's entries come from what the first made of its cache: the two are no keys and values."""
+    nodes = [_constant("rows", [0, 1, -1, 8]), _constant("sum", [2]), node("Reshape", ["x", "rows"], ["h0"])]
+    for j in range(2):
+        nodes += [
+            node("Concat", [f"past_{j}", f"h{j}"], [f"present_{j}"], axis=2),
+            node("ReduceSum", [f"present_{j}", "sum"], [f"r{j}"]),
+            node("Mul", [f"h{j}", f"r{j}"], [f"h{j + 1}"]),
+        ]
+    inputs = {"x": [1, STEP, 8], "past_0": [1, 1, PAST, 8], "past_1": [1, 1, PAST, 8]}
+    trace = hand(nodes, inputs, ["h2", "present_0", "present_1"]).trace(context=512, quant="int8")
+    assert trace.header.layers == 2
+    moved = trace.bind("decode", kv=10).traffic()
+    assert (moved["kv", False], moved["kv", True]) == (2 * 10 * 8 * 2, 2 * 8 * 2)
+
+
 def test_a_fused_attention_reads_both_caches(square: Any, tmp_path: Path) -> None:
     """Products, mask and softmax in one op: what its parts read and write of the cache is all there."""
     path = tmp_path / "fused.yaml"
@@ -401,12 +417,23 @@ def test_what_grows_with_the_cache_stays_on_chip_if_it_does_over_a_full_one(hand
     assert spilled.header.workspace >= beyond * 32
 
 
-@given(st.integers(0, 500), st.integers(0, 500), st.integers(0, 3000))
+CORE = machine_preset("bpu80").cores
+
+
+@given(st.integers(1, 500), st.integers(0, 500), st.integers(0, 3000))
 def test_loose_elements_share_passes(each: int, fixed: int, kv: int) -> None:
-    """A pass takes as many as there are lanes; old and new ones in passes of their own, of an entry none is cut."""
-    core = machine_preset("bpu80").cores
-    lanes, unit = core.vector.lanes, core.vector.cost("add")
-    cycles, _ = Target(core, "int16", 1).vector([VecWork({"add": 1}, KV * each + fixed)])
-    got = _at(cycles, 1, kv)
-    assert got >= -(-(each * kv + fixed) // lanes) * unit
-    assert got <= (-(-fixed // lanes) + each * kv // lanes + gcd(each, lanes)) * unit + each * unit
+    """A pass takes as many as there are lanes. Old and new ones have passes of their own, and the old ones' last passes
+    are as many as an entry has blocks that share a pass with others."""
+    lanes, unit = CORE.vector.lanes, CORE.vector.cost("add")
+    cycles, _ = Target(CORE, "int16", 1).vector([VecWork({"add": 1}, KV * each + fixed)])
+    passes = _at(cycles, 1, kv) // unit
+    assert passes >= -(-(each * kv + fixed) // lanes)
+    assert passes <= -(-fixed // lanes) + each * kv // lanes + each // gcd(each, lanes)
+
+
+@pytest.mark.parametrize(("each", "passes"), [(1, 2), (2, 4), (64, 100), (128, 200), (96, 150), (3, 6)])
+def test_passes_over_what_grows(each: int, passes: int) -> None:
+    """64 lanes, 100 entries: of 96 each, 3 blocks of 32 go two by two: 3 x 50."""
+    assert CORE.vector.lanes == 64
+    cycles, _ = Target(CORE, "int16", 1).vector([VecWork({"add": 1}, KV * each)])
+    assert _at(cycles, 1, 100) == passes * CORE.vector.cost("add")
