@@ -166,6 +166,16 @@ def test_a_joined_cache_is_appended_to_and_read_once(square: Any, kv: int) -> No
     assert trace.header.kv_bytes_per_token == 64
 
 
+def test_new_entries_are_read_where_they_were_made(square: Any) -> None:
+    """The keys' Transpose on the CPU takes 10 old entries of 16 x 4 B from the cache, and the new one, 16 x 2 B of an
+    activation, from what the projection left in DRAM."""
+    trace = square.trace(context=512, fallback_ops=frozenset({"Transpose"}))
+    phase = trace.phase("decode")
+    (op,) = [op for op in phase.ops() if op.id == "kt"]
+    at = evaluator(phase.basis)((10,), 1)
+    assert {b: dot(c, at) for b, c in op.read.items()} == {"kv": 10 * 16 * 4, "spill:k": 16 * 2}
+
+
 def test_keys_and_values_of_a_layer_are_one_cache(square: Any) -> None:
     trace = _both(square)
     assert trace.header.layers == 1
@@ -379,15 +389,16 @@ def test_a_range_of_sizes_has_as_many_entries_as_they_say(
     assert moved["io", True] == 2 * (entries + 2 * 8 * 8)
 
 
-def test_a_range_that_may_run_backwards_is_the_datas(hand: Make) -> None:
-    """From the tokens up to the cache's entries: which is longer differs from step to step."""
+@pytest.mark.parametrize("start", ["s", "at"])
+def test_a_range_that_may_run_backwards_is_the_datas(hand: Make, start: str) -> None:
+    """From the tokens, or from 2, up to the cache's entries: which is longer differs from step to step."""
     nodes = [
         *(_constant(n, v) for n, v in (("one", 1), ("at", 2))),
         node("Shape", ["past"], ["p"]),
         node("Shape", ["x"], ["d"]),
         node("Gather", ["p", "at"], ["kv"], axis=0),
         node("Gather", ["d", "one"], ["s"], axis=0),
-        node("Range", ["s", "kv", "one"], ["r"]),
+        node("Range", [start, "kv", "one"], ["r"]),
         node("Cast", ["r"], ["y"], to=TensorProto.FLOAT),
         node("Relu", ["past"], ["z"]),
     ]
