@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx
 
+from bpusim.compiler.cache import Appended, append, is_append, read_appended
 from bpusim.compiler.control import CONTROL, expand
 from bpusim.compiler.data_sizes import DATA_SIZED, data_sized
 from bpusim.compiler.decompose import DECOMPOSED, decomposed
@@ -24,7 +25,7 @@ from bpusim.compiler.refusals import refuse_lost, refuse_strings, refuse_type
 from bpusim.compiler.rules import DOMAINS, REFUSED, RULES
 from bpusim.compiler.symbols import Bindings
 from bpusim.compiler.toolchain import facts
-from bpusim.compiler.values import Context, Cost, Value, VecWork
+from bpusim.compiler.values import Context, Cost, EmptyCacheError, Value, VecWork
 from bpusim.compiler.walk import Walk
 from bpusim.errors import CompileError, Problem
 from bpusim.hardware.toolchain import Toolchain
@@ -68,6 +69,10 @@ class Analysis:
     views: list[Node] = field(default_factory=list)
     bookkeeping: list[Node] = field(default_factory=list)
     kv_dtype: int = onnx.TensorProto.FLOAT16
+    caches: dict[str, Appended] = field(default_factory=dict)
+    """Caches that the graph itself joins, by the tensor that it makes of them."""
+    empty_cache: bool = False
+    """Whether it holds over an empty cache only."""
     taken: dict[str, str] = field(default_factory=dict)
     """What the data would decide and was bound or assumed instead: branches, passes, counts, values."""
     program: Program = field(default_factory=Program)
@@ -163,6 +168,8 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
             return
         if special:
             rule = data_sized(walk)
+        elif is_append(node, walk.graph):
+            rule = append(out)
         if rule is not None and node.type not in on_cpu and _rewritten(context, walk, out):
             return
         if rule is None:
@@ -177,7 +184,8 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
             walk.unbound = True
         else:
             for p in e.problems:
-                walk.refuse(node, p.what.removeprefix(f"{node}: "), p.do or walk.how_bound(node))
+                emptied = isinstance(e, EmptyCacheError)
+                walk.refuse(node, p.what.removeprefix(f"{node}: "), p.do or walk.how_bound(node), emptied)
         walk.lose(node)
         return
     except MALFORMED as e:  # attributes of another kind or number than the operator set says
@@ -237,7 +245,9 @@ def _record(context: Context, cost: Cost | None, walk: Walk, out: Analysis, on_c
         why = "forced by --fallback-op" if node.type in on_cpu else cost.cpu
         if not why and out.toolchain is not None:
             why = out.toolchain.refuses(node.type, facts(context))
-        out.drafts.append(_draft(node, inputs, context.outputs, cost, bool(why), why))
+        draft = _draft(node, inputs, context.outputs, cost, bool(why), why)
+        read_appended(draft.inputs, cost, out.caches)
+        out.drafts.append(draft)
         if cost.cache_inputs:
             out.kv_dtype = context.value(cost.cache_inputs[0]).dtype
 

@@ -10,10 +10,11 @@ from typing import Any
 import onnx
 
 from bpusim.compiler.analyse import Analysis, Draft, analyse
-from bpusim.compiler.dims import KV, TOKENS, as_expr
+from bpusim.compiler.cache import join_appends
+from bpusim.compiler.dims import KV, TOKENS, Expr, as_expr
 from bpusim.compiler.external import check_external
 from bpusim.compiler.files import read_model
-from bpusim.compiler.graph import ELEMENT_BITS, Graph
+from bpusim.compiler.graph import ELEMENT_BITS, Graph, Node
 from bpusim.compiler.layers import fold_phases
 from bpusim.compiler.lower import Lowered, fuse, lower
 from bpusim.compiler.nested import all_tensors, with_bodies
@@ -24,11 +25,12 @@ from bpusim.compiler.stored import tensors_of, weights_of
 from bpusim.compiler.symbols import bind
 from bpusim.compiler.target import SMALLEST_SCRATCHPAD, Target
 from bpusim.compiler.toolchain import check_toolchain
+from bpusim.compiler.values import EmptyCacheError
 from bpusim.compiler.verify import Row, Verifier
 from bpusim.errors import CompileError, Place, did_you_mean
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.spec import ActivationType
-from bpusim.hardware.toolchain import load_toolchain
+from bpusim.hardware.toolchain import Toolchain, load_toolchain
 from bpusim.trace import Header, Phase, Trace
 
 __all__ = ["Compiled", "Options", "compile_file", "compile_graph", "compile_llm_config", "compile_model"]
@@ -156,14 +158,14 @@ def _compile(
     phases: dict[str, tuple[Analysis, Lowered]] = {}
     uses: list[WeightUse] = []
     for name, tokens in (("prefill", TOKENS), ("decode", as_expr(1))) if llm else (("frame", as_expr(1)),):
-        batch = {
-            "batch_size": as_expr(1),
-            "sequence_length": tokens,
-            "past_sequence_length": KV,
-            "total_sequence_length": KV + tokens,
-        }
-        bindings = bind(graph, options.bind, options.shapes, batch if llm else {})
-        analysis = analyse(graph, bindings, options.assume, options.fallback_ops, options.strict, toolchain)
+        try:
+            analysis = _analysed(graph, options, toolchain, _step(tokens, KV) if llm else {})
+        except EmptyCacheError as e:
+            if name != "prefill":
+                raise
+            analysis = _analysed(graph, options, toolchain, _step(tokens, as_expr(0)))
+            analysis.empty_cache = True
+            analysis.notes += [f"prefill is for an empty cache: {p.what}" for p in e.clashes]
         if verifier is not None:
             fused = fuse(analysis.drafts, analysis.outputs, toolchain.fusions)
             if name == "prefill" and options.last_logit:
@@ -171,6 +173,7 @@ def _compile(
                     Row(name, "--last-logit", "head", None, "rows are left out: other results are meant")
                 )
             verifier.phase(name, graph, analysis, fused, 1 if name == "decode" else 0)
+        join_appends(analysis)
         _classify(analysis)
         if options.fold_dequantise and not drop_output_dequantise(analysis):
             what = "--fold-dequantise: no output comes from a DequantizeLinear that nobody else reads"
@@ -180,7 +183,7 @@ def _compile(
         drafts = fuse(analysis.drafts, analysis.outputs, toolchain.fusions)
         uses += [u for d in drafts for u, _ in d.cost.weights]
         pad = chunk if name == "prefill" else 1
-        target = Target(core, options.activation, pad, batched=llm)
+        target = Target(core, options.activation, pad, batched=llm, context=context)
         phases[name] = analysis, lower(name, analysis, drafts, plan, target, pad if llm else 0)
     plan.check(uses)
     try:
@@ -212,6 +215,21 @@ def _compile(
         report=_report(phases, folded[0][0]),
     )
     return Trace(header, tensors, traced), weights
+
+
+def _step(tokens: Expr, past: Expr) -> dict[str, Expr]:
+    """Sizes of one step over a cache of ``past`` entries."""
+    return {
+        "batch_size": as_expr(1),
+        "sequence_length": tokens,
+        "past_sequence_length": past,
+        "total_sequence_length": past + tokens,
+    }
+
+
+def _analysed(graph: Graph, options: Options, toolchain: Toolchain, sizes: Mapping[str, Expr]) -> Analysis:
+    bindings = bind(graph, options.bind, options.shapes, sizes)
+    return analyse(graph, bindings, options.assume, options.fallback_ops, options.strict, toolchain)
 
 
 def _is_llm(graph: Graph) -> bool:
@@ -284,8 +302,8 @@ def _kv_bits(analysis: Analysis) -> int:
 def _context(graph: Graph, options: Options) -> int:
     """Cache entries a sequence may have: as asked, at most the rows of the RoPE table."""
     place = Place(graph.file)
-    caches = [n for n in with_bodies(graph.nodes) if n.type == "GroupQueryAttention" and n.attrs.get("do_rotary", 0)]
-    tables = {graph.stored[n.inputs[7]].dims[0] for n in caches if len(n.inputs) > 7 and n.inputs[7] in graph.stored}
+    rows = [n.inputs[at] for n in with_bodies(graph.nodes) if (at := _rope_table(n)) and len(n.inputs) > at]
+    tables = {graph.stored[r].dims[0] for r in rows if r in graph.stored}
     limit = min(tables, default=0)
     if options.context is None:
         if not limit:
@@ -294,6 +312,16 @@ def _context(graph: Graph, options: Options) -> int:
     if limit and options.context > limit:
         raise CompileError(f"a context of {options.context} exceeds the {limit} rows of the RoPE table", place=place)
     return options.context
+
+
+def _rope_table(node: Node) -> int:
+    """Which input of ``node`` has a row of cosines for each position; 0 for none."""
+    if node.type == "GroupQueryAttention":
+        return 7 if node.attrs.get("do_rotary", 0) else 0
+    if node.type != "RotaryEmbedding":
+        return 0
+    at, positions = (2, 1) if node.domain else (1, 3)
+    return at if len(node.inputs) > positions and node.inputs[positions] else 0
 
 
 def _chunk(options: Options, context: int) -> int:
@@ -321,7 +349,7 @@ def _interface(analysis: Analysis) -> dict[str, dict[str, int]]:
         known = {
             n: -(-int(v.elements) * ELEMENT_BITS[v.dtype] // 8)
             for n, v in values.items()
-            if v.elements.is_const and v.dtype in ELEMENT_BITS
+            if v.elements.is_const and v.elements != 0 and v.dtype in ELEMENT_BITS
         }
         if known:
             out[key] = known

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import onnx
 
 from bpusim.compiler.dims import Expr, as_expr
-from bpusim.compiler.values import Context, Cost, VecWork
+from bpusim.compiler.values import Context, Cost, Value, VecWork
 from bpusim.compiler.walk import Walk
 from bpusim.errors import CompileError
 
@@ -22,6 +22,10 @@ def data_sized(walk: Walk) -> Callable[[Context], Cost]:
 
     def rule(ctx: Context) -> Cost:
         node = ctx.node
+        length = _range_length(ctx.inputs) if node.type == "Range" else None
+        if length is not None:  # of a step's own sizes: known, but no plain number
+            ctx.out((length,))
+            return Cost(vec=[VecWork({"add": 1}, length)])
         count = walk.assumed_count(node)
         if count is None:
             results = " and ".join(f"'{o}'" for o in node.outputs if o)
@@ -32,6 +36,17 @@ def data_sized(walk: Walk) -> Callable[[Context], Cost]:
         return Cost(vec=[VecWork({"add": 1}, _results(ctx, count))], cpu="only the data decide the size of its results")
 
     return rule
+
+
+def _range_length(bounds: list[Value | None]) -> Expr | None:
+    """Entries of a Range from sizes, one apart; None where it is not known that there are none below zero."""
+    known = [v.const[0] for v in bounds if v is not None and v.const is not None and len(v.const) == 1]
+    if len(known) != 3 or known[2] not in (1, -1):
+        return None
+    start, limit, step = known
+    span = limit - start if step == 1 else start - limit
+    least = span.least()
+    return span if least is not None and least >= 0 else None
 
 
 def _results(ctx: Context, count: int) -> Expr:

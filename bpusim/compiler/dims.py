@@ -9,6 +9,7 @@ from bpusim.trace.basis import by_sequence
 __all__ = ["KV", "ONE", "TOKENS", "Expr", "as_expr", "product", "windowed"]
 
 _PRODUCTS = {("kv", "tokens"): "tokens*kv", ("tokens", "tokens"): "tokens^2"}
+_AT_LEAST_ONE = {"1", "tokens", "tokens^2"}
 
 
 def _product(a: str, b: str) -> str | None:
@@ -89,6 +90,19 @@ class Expr:
             else:
                 out += Expr({term: c})
         return out
+
+    def least(self) -> int | None:
+        """A number that it never falls below, with any cache and one token or more; None where none is known."""
+        total = 0
+        for term, c in self.terms.items():
+            if term.startswith("?") or (c < 0 and term != "1"):
+                return None
+            total += c if term in _AT_LEAST_ONE else 0
+        return total
+
+    def over_empty_cache(self) -> Expr:
+        """With nothing in the cache."""
+        return Expr({t: c for t, c in self.terms.items() if t.startswith("?") or "kv" not in t})
 
     def by_sequence(self) -> Expr:
         """For all sequences of a batch, of a cost that holds for each."""

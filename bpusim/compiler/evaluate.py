@@ -78,6 +78,7 @@ def _runtime(model: onnx.ModelProto, feeds: Arrays) -> dict[str, NDArray[Any]]:
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
+    options.enable_mem_reuse = False  # it trusts the shapes that the file states; some state a cache's wrongly
     options.log_severity_level = 4
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     taken = {i.name for i in session.get_inputs()}

@@ -19,7 +19,8 @@ _LIMIT = 4096
 def fold(node: Node, inputs: list[Value | None], stored: dict[str, Stored]) -> Value | None:
     """The output of ``node`` if it is known at compile time, else None.
 
-    ``ConstantOfShape`` of a known shape becomes a stored tensor (a weight whose data nobody needs).
+    ``ConstantOfShape`` of a known shape becomes a stored tensor (a weight whose data nobody needs); of the sizes of a
+    step, a stored number that is broadcast.
     """
     if node.domain:
         return None
@@ -83,13 +84,43 @@ def _two(node: Node, given: list[Value]) -> Value | None:
         if node.type in _ARITHMETIC:
             values = tuple(_ARITHMETIC[node.type](x, y) for x, y in pairs)
         else:
-            values = tuple(as_expr(_COMPARISONS[node.type](int(x), int(y))) for x, y in pairs)
+            values = tuple(_compared(node.type, x, y) for x, y in pairs)
     except ValueError:
         return None
     dtype = onnx.TensorProto.BOOL if node.type in _TRUTHS else given[0].dtype
     dims = given[0].dims if len(given[0].dims) >= len(given[1].dims) else given[1].dims
     dims = dims if product(dims) == longest else (as_expr(longest),)
     return Value(dims, dtype, values, book=True, storage=node.outputs[0])
+
+
+def _compared(kind: str, a: Expr, b: Expr) -> Expr:
+    """What a comparison comes to; of sizes where it is the same whatever they are, else ValueError."""
+    if (a.is_const and b.is_const) or kind in _LOGIC:
+        return as_expr(_COMPARISONS[kind](int(a), int(b)))
+    signs = _signs(a, b)
+    if kind in ("Min", "Max"):
+        smaller = a if signs <= {-1, 0} else b if signs <= {0, 1} else None
+        if smaller is not None:
+            return smaller if kind == "Min" else a + b - smaller
+        found = set()
+    else:
+        found = {_COMPARISONS[kind](s, 0) for s in signs}
+    if len(found) != 1:
+        raise ValueError(f"{kind} of {a} and {b} differs from step to step")
+    return as_expr(found.pop())
+
+
+def _signs(a: Expr, b: Expr) -> set[int]:
+    """Signs that ``a - b`` may have: all where a size in it is not bound."""
+    if any(t.startswith("?") for t in (*a.terms, *b.terms)):
+        return {-1, 0, 1}
+    low, least = (a - b).least(), (b - a).least()
+    signs = {-1, 0, 1}
+    if low is not None:
+        signs -= {-1, 0} if low > 0 else {-1} if low == 0 else set()
+    if least is not None:
+        signs -= {1, 0} if least > 0 else {1} if least == 0 else set()
+    return signs
 
 
 def _where(node: Node, given: list[Value]) -> Value | None:
@@ -133,6 +164,7 @@ _COMPARISONS: dict[str, Callable[[int, int], int]] = {
     "Max": max,
 }
 _TRUTHS = _COMPARISONS.keys() - {"Min", "Max"}
+_LOGIC = {"And", "Or", "Xor"}
 _PLAIN: dict[str, Callable[[int], int]] = {"Neg": neg, "Abs": abs, "Not": lambda a: int(not a)}
 
 
@@ -140,13 +172,14 @@ def _known(name: str, values: tuple[Expr, ...]) -> Value:
     return Value((as_expr(len(values)),), onnx.TensorProto.INT64, values, book=True, storage=name)
 
 
-def _constant_of_shape(node: Node, shape: Value, stored: dict[str, Stored]) -> Value | None:
-    if not all(c.is_const for c in shape.const or ()):
-        return None
-    dims = tuple(int(c) for c in shape.const or ())
+def _constant_of_shape(node: Node, shape: Value, stored: dict[str, Stored]) -> Value:
     fill = node.attrs.get("value")
     dtype = onnx.TensorProto.FLOAT if fill is None else fill.data_type
     name = node.outputs[0]
+    if not all(c.is_const for c in shape.const or ()):  # a stored number, broadcast to the sizes of the step
+        stored[name] = Stored(dtype, ())
+        return Value(shape.const or (), dtype, weight=name, book=dtype in INTEGER)
+    dims = tuple(int(c) for c in shape.const or ())
     stored[name] = Stored(dtype, dims)
     value = Value.of_stored(name, stored[name])
     count = int(product(value.dims))

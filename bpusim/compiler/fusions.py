@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from bpusim.compiler.analyse import Draft
+from bpusim.compiler.dims import as_expr
 from bpusim.compiler.values import Cost
 from bpusim.hardware.toolchain import Fusions
 
@@ -83,6 +84,8 @@ def _merged(flow: _Flow, members: list[int]) -> Draft:
         gemms=gemms,
         vec=[w for d in parts for w in d.cost.vec],
         weights=[w for d in parts for w in d.cost.weights],
+        kv_read=sum((d.cost.kv_read for d in parts), as_expr(0)),
+        kv_write=sum((d.cost.kv_write for d in parts), as_expr(0)),
         fused=bool(first.gemms) and len(gemms) == 1,
     )
     inputs = dict.fromkeys(i for d in parts for i in d.inputs if i not in made)

@@ -67,6 +67,7 @@ class Unfolded:
     ops: list[RawOp]
     carry_at: Callable[[int], tuple[Expr, int]]
     tokens: int
+    empty_cache: bool = False
 
 
 def fold_phases(phases: Sequence[Unfolded]) -> list[tuple[Phase, dict[str, list[str]]]]:
@@ -119,7 +120,7 @@ def _fold(unfolded: Unfolded, runs: Sequence[Run]) -> tuple[Phase, dict[str, lis
             carry, tensors = carry_at(start + period)
             items.append(Repeat(count, "layers" if period > 1 else body[0].id, body, carry.coefs(basis), tensors))
         at = start + period * count
-    phase = Phase(unfolded.name, unfolded.tokens, basis, tuple(items))
+    phase = Phase(unfolded.name, unfolded.tokens, basis, tuple(items), unfolded.empty_cache)
     _check_countable(phase, ops)
     _check_sums(phase, ops)
     return phase, namer.instances

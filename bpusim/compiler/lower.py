@@ -80,7 +80,7 @@ def _fuse_convolutions(drafts: list[Draft], outputs: Collection[str], epilogue: 
             others = [i for i in d.inputs if i != last.outputs[0]]
             out[-1] = Draft(
                 [*last.nodes, *d.nodes],
-                replace(last.cost, vec=vec, weights=weights),
+                replace(last.cost, vec=vec, weights=weights, kv_read=last.cost.kv_read + d.cost.kv_read),
                 list(dict.fromkeys([*last.inputs, *others])),
                 d.outputs,
             )
@@ -93,7 +93,7 @@ def lower(name: str, analysis: Analysis, drafts: list[Draft], plan: Plan, target
     """Place activations, charge traffic."""
     drafts = _with_rope(drafts)
     sizes = _sizes(analysis, drafts, target)
-    place = Placement(drafts, sizes, analysis, target.core.activations)
+    place = Placement(drafts, sizes, analysis, target)
     kv_bits = 16 if plan.name != "keep" else ELEMENT_BITS[analysis.kv_dtype]
     ops: list[RawOp] = []
     weights: dict[str, WeightUse] = {}
@@ -133,7 +133,7 @@ def lower(name: str, analysis: Analysis, drafts: list[Draft], plan: Plan, target
             each = _packed(d.cost.kv_write, kv_bits).terms
             kv_per_token += each.get("tokens", each.get("1", 0))
         ops.append(_raw(d, names[j], read, write, place.live_bytes(j), place.crossing_tensors(j), target))
-    unfolded = Unfolded(name, ops, lambda at: _carry(place, at, target), tokens)
+    unfolded = Unfolded(name, ops, lambda at: _carry(place, at, target), tokens, analysis.empty_cache)
     return Lowered(unfolded, weights, users, place.workspace, kv_per_token, place.spilled)
 
 

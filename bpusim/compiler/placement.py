@@ -8,6 +8,8 @@ from bpusim.compiler.analyse import Analysis, Draft
 from bpusim.compiler.dims import Expr, as_expr
 from bpusim.compiler.rules import RULES
 from bpusim.compiler.rules.elementwise import ELEMENTWISE
+from bpusim.compiler.target import Target
+from bpusim.trace.basis import dot, evaluator
 
 __all__ = ["Placement"]
 
@@ -16,12 +18,13 @@ IN_PLACE = {*ELEMENTWISE, "Softmax", *(n for n in RULES if n.endswith("Normaliza
 
 
 class Placement:
-    """Which activations stay on chip. Greedy in program order: a tensor stays if it fits beside those that live.
+    """Which activations stay on chip. Greedy in program order: a tensor stays if it fits beside those that live, one
+    that grows with the cache if it does when the cache is full.
 
     An op that works element by element or row by row writes in place of an input that nobody reads after it.
     """
 
-    def __init__(self, drafts: list[Draft], sizes: dict[str, Expr], analysis: Analysis, capacity: int) -> None:
+    def __init__(self, drafts: list[Draft], sizes: dict[str, Expr], analysis: Analysis, target: Target) -> None:
         self.drafts, self.sizes = drafts, sizes
         self.made = {o: j for j, d in enumerate(drafts) for o in d.outputs}
         self.last = {i: j for j, d in enumerate(drafts) for i in d.inputs}
@@ -43,9 +46,9 @@ class Placement:
         self.workspace = 0
         self._live = [0] * len(drafts)
         self._carried: list[tuple[Expr, int]] = []
-        self._place(capacity)
+        self._place(target.core.activations, target.context)
 
-    def _place(self, capacity: int) -> None:
+    def _place(self, capacity: int, context: int) -> None:
         live: dict[str, int] = {}
         off: dict[str, int] = {}
         for j, d in enumerate(self.drafts):
@@ -57,13 +60,14 @@ class Placement:
                 one_call = not d.cpu and all(self.segment[u] == self.segment[j] for u in users)
                 dying = self._dies_in_place(j, name, live)
                 taken = sum(live.values()) - (live[dying] if dying else 0)
-                if users and one_call and size.is_const and taken + int(size) <= capacity:
+                full = dot([*size.terms.values()], evaluator([*size.terms])((context,), 1))
+                if users and one_call and taken + full <= capacity:
                     if dying:
                         del live[dying]
-                    live[name] = int(size)
+                    live[name] = full
                     self.on_chip.add(name)
                 elif name not in off:
-                    off[name] = int(size.terms.get("1", 0))
+                    off[name] = full
                     if name not in self.graph_inputs and name not in self.graph_outputs:
                         self.spilled.append(name)
             self._live[j] = sum(live.values())

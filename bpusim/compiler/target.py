@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import gcd
 
 from bpusim.compiler.dims import Expr, as_expr, windowed
 from bpusim.compiler.values import Cost, Gemm, VecWork
@@ -28,17 +29,30 @@ def _each_of_few(read: Expr) -> int:
     return sum(read.terms[t] * evaluator(["batch", t])((0,), 1)[1] for t in few)
 
 
+def _packed(elements: Expr, lanes: int) -> Expr:
+    """Passes over elements of which each may share one with any other; old and new parts are packed apart."""
+    out = as_expr(0)
+    for term, c in elements.terms.items():
+        if term == "1":
+            out += -(-c // lanes)
+        else:
+            share = gcd(c, lanes)
+            out += Expr({term: 1}).ceil_div(lanes // share) * (c // share)
+    return out
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A core as the compiler sees it, with the activation type and the chunk that padded costs assume.
 
-    ``batched``: costs are written for any number of sequences, else for one.
+    ``batched``: costs are written for any number of sequences, else for one. ``context``: entries of a full cache.
     """
 
     core: CoreSpec
     activation: ActivationType
     chunk: int
     batched: bool = False
+    context: int = 0
 
     def each(self, cost: Expr) -> Expr:
         """A cost that every sequence of a batch has."""
@@ -87,7 +101,8 @@ class Target:
         for w in work:
             rows, length = w.rows.padded(self.chunk), w.length.padded(self.chunk)
             total = rows * length
-            passes = total.ceil_div(unit.lanes) if total.is_const else rows * length.ceil_div(unit.lanes)
+            loose = total.is_const or length == 1
+            passes = _packed(total, unit.lanes) if loose else rows * length.ceil_div(unit.lanes)
             cycles += self.each(passes * sum(n * unit.cost(c) for c, n in w.per.items()))
             for c, n in w.per.items():
                 operations[c] = operations.get(c, as_expr(0)) + self.each(total * n)

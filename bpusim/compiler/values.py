@@ -12,13 +12,19 @@ import onnx
 from bpusim.compiler.dims import ONE, Expr, as_expr, product
 from bpusim.compiler.graph import INTEGER, Node, Stored
 from bpusim.compiler.quant import Role, WeightUse
-from bpusim.errors import CompileError, Place
+from bpusim.errors import CompileError, Place, Problem
 
-__all__ = ["NARROW", "Context", "Cost", "Gemm", "Value", "VecWork"]
+__all__ = ["NARROW", "Context", "Cost", "EmptyCacheError", "Gemm", "Value", "VecWork"]
 
 _T = onnx.TensorProto
 NARROW = {_T.INT8, _T.UINT8, _T.INT4, _T.UINT4}
 """Element types that the array takes at its 8-bit rate."""
+
+
+class EmptyCacheError(CompileError):
+    """Shapes that go together over an empty cache only; ``clashes`` are those, where more is wrong."""
+
+    clashes: tuple[Problem, ...] = ()
 
 
 @dataclass(slots=True)
@@ -137,6 +143,12 @@ class Context:
     def fail(self, what: str, do: str = "") -> NoReturn:
         """Stop with an error that names this node."""
         raise CompileError(f"{self.node}: {what}", place=Place(self.file), do=do)
+
+    def clash(self, a: Expr, b: Expr, what: str) -> NoReturn:
+        """Stop because dims ``a`` and ``b`` differ; :class:`EmptyCacheError` if they are equal over an empty cache."""
+        if a.over_empty_cache() == b.over_empty_cache():
+            raise EmptyCacheError(f"{self.node}: {what}; over an empty cache they do", place=Place(self.file))
+        self.fail(what)
 
     def value(self, index: int) -> Value:
         """Input number ``index``, which must be given."""

@@ -10,7 +10,7 @@ from bpusim.compiler.graph import INTEGER, Graph, Node, Stored
 from bpusim.compiler.nested import with_bodies
 from bpusim.compiler.program import Program
 from bpusim.compiler.symbols import Bindings, leaves
-from bpusim.compiler.values import Value
+from bpusim.compiler.values import EmptyCacheError, Value
 from bpusim.errors import CompileError, Place, Problem, did_you_mean
 
 __all__ = ["MOST", "Step", "Walk"]
@@ -36,6 +36,8 @@ class Walk:
     problems: list[Problem] = field(default_factory=list)
     blamed: dict[tuple[str, str, str], list[Node]] = field(default_factory=dict)
     """Nodes by type, by what is wrong with them, and by what to do."""
+    over_cache: set[tuple[str, str, str]] = field(default_factory=set)
+    """Which of those would be right over an empty cache."""
     unbound: bool = False
     """Whether something could not be worked out because a size is not bound."""
     ruleless: dict[str, list[Node]] = field(default_factory=dict)
@@ -70,9 +72,11 @@ class Walk:
         """The file."""
         return Place(self.graph.file)
 
-    def refuse(self, node: Node, what: str, do: str = "") -> None:
-        """Note what is wrong with ``node``; its results are lost."""
+    def refuse(self, node: Node, what: str, do: str = "", over_cache: bool = False) -> None:
+        """Note what is wrong with ``node``, perhaps over a cache that holds anything only; its results are lost."""
         self.blamed.setdefault((node.kind, what, do), []).append(node)
+        if over_cache:
+            self.over_cache.add((node.kind, what, do))
         self.lose(node)
 
     def lose(self, node: Node) -> None:
@@ -183,8 +187,7 @@ class Walk:
 
     def finish(self) -> None:
         """Raise all that is wrong, if anything is."""
-        for (kind, what, do), nodes in self.blamed.items():
-            self.problems.append(Problem(f"{_times(kind, nodes)}: {what}", self.place, do))
+        self.problems += [self._problem(*key) for key in self.blamed]
         for told, nodes in self.ruleless.items():
             kind, what, do = told.split("\n", 2)
             self.problems.append(Problem(f"{_times(kind, nodes)}: no cost rule for {kind}{what}", self.place, do))
@@ -194,7 +197,15 @@ class Walk:
         if self.problems:
             for text in self.bindings.overridden.values():
                 self.problems.append(Problem(f"{text}; the above may come from that", self.place))
-            raise CompileError(self.problems)
+            if not self.over_cache:
+                raise CompileError(self.problems)
+            error = EmptyCacheError(self.problems)
+            error.clashes = tuple(self._problem(*key) for key in self.blamed if key in self.over_cache)
+            raise error
+
+    def _problem(self, kind: str, what: str, do: str) -> Problem:
+        """What is wrong with the nodes that are blamed for it."""
+        return Problem(f"{_times(kind, self.blamed[kind, what, do])}: {what}", self.place, do)
 
     def _check_assumptions(self) -> None:
         """An assumption that does nothing is refused; while other things are wrong, only one that names no node."""

@@ -26,6 +26,7 @@ from bpusim.runtime import (
     place_team,
 )
 from bpusim.scenario import ChatSpec, FramesSpec, Scenario
+from bpusim.system.first_chunk import beyond_first_chunk
 from bpusim.system.streams import Lengths, Where, parts_of, sequences_of
 from bpusim.trace import Trace, base_type, load_trace
 
@@ -282,6 +283,8 @@ def check_streams(scenario: Scenario, models: Mapping[str, PlacedModel], lengths
                     "shorten them, or compile the model with a longer --context",
                 )
             )
+        elif chats and not isinstance(spec, FramesSpec):
+            problems.extend(beyond_first_chunk(scenario, where, spec, model, lengths[where]))
     for asked in scenario.models:
         keeping = [
             (name, chat.users)

@@ -53,7 +53,7 @@ def check_trace(trace: Trace) -> Report:
 def _positions(trace: Trace, phase: str, report: Report) -> Iterator[Position]:
     """The first, one in the middle and the last of the context, and the first for two sequences if costs say so."""
     h = trace.header
-    room = max(h.context - max(trace.phase(phase).tokens, 1), 0)
+    room = max(h.context - max(trace.phase(phase).tokens, 1), 0) if not trace.phase(phase).empty_cache else 0
     several = any("batch" in term for term in trace.phase(phase).basis)
     for kv, batch in dict.fromkeys([(0, 1), (room // 2, 1), (room, 1), *([(room // 2, 2)] if several else [])]):
         try:

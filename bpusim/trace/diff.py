@@ -63,7 +63,8 @@ def _phase(a: Trace, b: Trace, name: str, roof: Roof, kv: int, batch: int) -> li
     lists = [op_rows(t, p, roof) for t, p in zip((a, b), at, strict=True)]
     before, after = (dict(zip(_names([r.op for r in rows]), rows, strict=True)) for rows in lists)
     elsewhere = [_costs(t, name) for t in (a, b)]
-    out: list[dict[str, Any]] = []
+    empty = [{"empty cache": t.phase(name).empty_cache or None} for t in (a, b)]
+    out = _table(name, *empty)
     for op in dict.fromkeys([*before, *after]):
         what = f"{name}: {op}"
         if op not in before or op not in after:

@@ -22,7 +22,7 @@ __all__ = ["dump_trace", "load_trace", "save_trace"]
 
 _HEADER = {"bpusim_trace", *(f.name for f in fields(Header))}
 _TENSOR = {"tensor", "bytes", "count", "role", "shared_by"}
-_PHASE = {"phase", "tokens", "basis"}
+_PHASE = {"phase", "tokens", "basis", "empty_cache"}
 _REPEAT = {"repeat", "name", "carry", "carry_tensors"}
 _OP = {
     "op",
@@ -62,7 +62,8 @@ def dump_trace(trace: Trace) -> Iterator[str]:
         row |= {"shared_by": t.shared_by} if t.shared_by else {}
         lines.append(row)
     for phase in trace.phases.values():
-        lines.append({"phase": phase.name, "tokens": phase.tokens, "basis": phase.basis})
+        row = {"phase": phase.name, "tokens": phase.tokens, "basis": phase.basis}
+        lines.append(row | ({"empty_cache": True} if phase.empty_cache else {}))
         for item in phase.items:
             if isinstance(item, Repeat):
                 lines.append(
@@ -274,6 +275,9 @@ class _Reader:
                 self.fail(
                     f"{term!r} is not in the closed list of basis terms", "update bpusim or compile the model again"
                 )
+        empty = row.get("empty_cache", False)
+        if not isinstance(empty, bool):
+            self.fail(f"empty_cache is {empty!r}; it is true or false")
         self.basis = tuple(basis)
         items: list[Op | Repeat] = []
         while True:
@@ -283,7 +287,7 @@ class _Reader:
             elif "repeat" in row:
                 items.append(self.repeat(row))
             elif row == {"end": "phase"}:
-                return Phase(name, tokens, self.basis, tuple(items))
+                return Phase(name, tokens, self.basis, tuple(items), empty)
             else:
                 self.unknown(row, "an op, a repeat, or the end of the phase")
 

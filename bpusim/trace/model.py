@@ -74,12 +74,14 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Ops in program order for one way of running the model. ``tokens`` is the chunk that padded costs assume."""
+    """Ops in program order for one way of running the model. ``tokens`` is the chunk that padded costs assume;
+    ``empty_cache``: it holds for the first tokens of a sequence only, as some graphs' masks do."""
 
     name: str
     tokens: int
     basis: tuple[str, ...]
     items: tuple[Op | Repeat, ...]
+    empty_cache: bool = False
 
     def ops(self) -> Iterator[Op]:
         """Every op once, repeated bodies not unrolled."""
@@ -174,13 +176,18 @@ class Trace:
         ``kv`` of several sequences makes one step for all of them: it reads the weights once, each one's cache, and
         ``tokens`` tokens of each. With ``kv: capacity`` in the header the graph is static and reads its whole compiled
         cache. Raises :class:`TraceError` for an unknown phase, more tokens than its chunk, or more sequences than its
-        costs are known for.
+        costs are known for, and for entries before a phase that holds over an empty cache only.
         """
         kvs = kv if isinstance(kv, tuple) else (kv,)
         chunk = self.phase(phase).tokens
         if tokens > chunk > 0:
             raise TraceError(
                 f"{tokens} tokens do not fit the {chunk} of phase '{phase}'", do="bind one chunk at a time"
+            )
+        if self.phase(phase).empty_cache and any(kvs):
+            raise TraceError(
+                f"phase '{phase}' holds over an empty cache only, not behind {max(kvs)} entries",
+                do="read the whole prompt in one chunk: compile the model with a longer --chunk",
             )
         if self.header.kv == "capacity":
             kvs = (max(self.header.context - chunk, 0),) * len(kvs)

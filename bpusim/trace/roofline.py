@@ -70,7 +70,7 @@ class Position:
     def of(cls, trace: Trace, phase: str, kv: int = 0, tokens: int | None = None, batch: int = 1) -> Position:
         """``tokens``: the phase's chunk if None. Raises :class:`TraceError` for what the trace does not say."""
         found = trace.phase(phase)
-        if kv and not any("kv" in term for term in found.basis):
+        if kv and not found.empty_cache and not any("kv" in term for term in found.basis):
             raise TraceError(f"phase '{phase}' has no cache: nothing depends on kv", do="leave kv out")
         if tokens is not None and not found.tokens:
             raise TraceError(f"phase '{phase}' has no tokens", do="leave tokens out")

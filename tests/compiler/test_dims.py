@@ -116,6 +116,35 @@ def test_an_unbound_size_stays_visible_in_a_product() -> None:
     assert any(t.startswith("?") for t in (Expr({"?rows": 1}) * KV * 8).terms)
 
 
+# --- what is known of a size before the run
+
+
+@given(LINEAR, st.integers(1, 300), st.integers(0, 5000))
+def test_no_position_is_below_the_least(e: Expr, tokens: int, kv: int) -> None:
+    least = e.least()
+    assert least is None or _value(e, tokens, kv) >= least
+    assert least is None or _value(e, 1, 0) == least
+
+
+@pytest.mark.parametrize(
+    ("e", "least"),
+    [(TOKENS, 1), (KV, 0), (TOKENS * TOKENS + KV * 3 + 4, 5), (KV * TOKENS - 2, -2), (TOKENS - KV, None), (ONE, 1)],
+)
+def test_the_least_of_a_size(e: Expr, least: int | None) -> None:
+    """One token or more, no entry or more: what is taken away has no limit."""
+    assert e.least() == least
+
+
+def test_of_an_unbound_size_no_least_is_known() -> None:
+    assert Expr({"?kv_rows": 1}).least() is None
+
+
+def test_over_an_empty_cache_what_grows_with_it_is_gone() -> None:
+    """An unbound size stays, whatever its name."""
+    size = TOKENS + KV * 3 + KV * TOKENS + Expr({"?kv_rows": 1, "ceil(kv/4)": 2, "min(kv,9)": 5})
+    assert size.over_empty_cache() == TOKENS + Expr({"?kv_rows": 1})
+
+
 # --- a window over the cache
 
 WINDOW = Expr({"min(kv,63)": 1})

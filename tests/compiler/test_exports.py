@@ -422,6 +422,62 @@ def test_the_tiny_fused_export(export: Find) -> None:
     assert _unique(trace) == 80_640
 
 
+TINY_FP16 = "tiny/qwen2-tiny-fp16-genai.onnx"
+
+
+@cache
+def _tiny_fp16(path: Path, quant: str, chunk: int | None = None) -> Trace:
+    return compile_model(path, machine_preset("bpu80").cores, Options(quant=quant, chunk=chunk))
+
+
+def test_macs_of_the_tiny_unfused_export(export: Find) -> None:
+    """The same model without GroupQueryAttention: 2 layers of 64 x (64 + 32 + 32 + 64 + 3 x 176), a head of 64 x 512,
+    4 heads x 16 x 2 products x 2 layers a slot. 64 tokens: 9,043,968, as its torch export."""
+    trace = _tiny_fp16(export(TINY_FP16), "keep", 64)
+    assert 2 * 64 * (64 + 32 + 32 + 64 + 3 * 176) + 64 * 512 == 124_928
+    assert trace.bind("decode", kv=99).macs == 124_928 + 256 * 100
+    assert trace.bind("decode", kv=128).macs == 157_952
+    assert trace.bind("prefill", kv=0, tokens=64).macs == 9_043_968
+
+
+@pytest.mark.parametrize(
+    ("quant", "bytes_"),
+    [
+        ("keep", 2 * (124_928 + 320)),  # 5 norms of 64
+        ("int4", 2 * (23_040 + 2 * 672) + 32_768 + 2 * 512 + 640),  # a row of 64 is a block, one of 176 are two
+        ("int8", 2 * (46_080 + 2 * 672) + 32_768 + 2 * 512 + 640),
+    ],
+)
+def test_weights_of_the_tiny_unfused_export(export: Find, quant: str, bytes_: int) -> None:
+    """Tied: the table is the head seen through a Transpose. 672 = 64 + 32 + 32 + 64 + 2 x 176 rows of one block and
+    64 rows of two."""
+    trace = _tiny_fp16(export(TINY_FP16), quant)
+    assert _unique(trace) == bytes_
+    assert _bytes(trace, "rope") == 2 * 256 * 8 * 2
+
+
+def test_dram_bytes_of_the_tiny_unfused_export(export: Find) -> None:
+    """All weights once, an embedding row of 64 x 2 B and RoPE rows of 2 x 8 x 2 B; 2 layers x 2 x 32 x 2 B a cached
+    token read and one written, as with a fused attention; a token in, 512 logits out. Nothing spills."""
+    trace = _tiny_fp16(export(TINY_FP16), "keep")
+    assert trace.bind("decode", kv=99).traffic() == {
+        ("weights", False): 250_496 + 128 + 32,
+        ("kv", False): 256 * 99,
+        ("kv", True): 256,
+        ("io", False): 8,
+        ("io", True): 1024,
+    }
+    assert (trace.header.layers, trace.header.kv_bytes_per_token, trace.header.context) == (2, 256, 256)
+
+
+def test_the_mask_of_the_tiny_unfused_export_is_for_an_empty_cache(export: Find) -> None:
+    """[s, s], expanded to [s, past + s]: onnxruntime too says "invalid expand shape", but where past = 0 or s = 1."""
+    trace = _tiny_fp16(export(TINY_FP16), "keep")
+    assert {name: phase.empty_cache for name, phase in trace.phases.items()} == {"prefill": True, "decode": False}
+    assert any(n.startswith("prefill is for an empty cache: Expand '/model/") for n in trace.header.report["notes"])
+    assert trace.header.report["cpu_fallbacks"] == {}
+
+
 # --- the 7B, known by its configuration only
 
 

@@ -477,6 +477,7 @@ def test_a_failed_verification_writes_nothing(
         ("qwen2-tiny-decode-kv128-torch", {}),
         ("qwen2-tiny-prefill64-torch", {}),
         ("qwen2-tiny-int4-genai", {"kv_cache_dim": 16}),
+        ("qwen2-tiny-fp16-genai", {}),
     ],
 )
 def test_tiny_language_models(export: Callable[[str], Path], name: str, bind: dict[str, int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from bpusim import simulate
 from bpusim.errors import BpusimError
 from bpusim.metrics import ChatStats, PipelineStats, Result
+from bpusim.trace import load_trace, save_trace
 
 TRACES = Path(__file__).resolve().parents[2] / "traces"
 CHAT = "chat: m, prompt: 8, output: 4"
@@ -371,3 +373,33 @@ def test_a_policy_that_cannot_be_made_is_told_of(tmp_path: Path) -> None:
     )
     with pytest.raises(BpusimError, match=r"policy Mine: it cannot be made: TypeError: .*; make it without arguments"):
         run(tmp_path, CHAT, "policy: asks:Mine")
+
+
+# A model that reads a prompt in one chunk only
+
+
+@pytest.mark.parametrize(
+    ("stream", "message"),
+    [
+        (f"{CHAT}, history: kept", "of at most 256 tokens, not behind a kept conversation; remove history"),
+        (f"{CHAT}, history: reread", "and conversations grow to its context of 4096; compile the model with --chunk"),
+        ("chat: m, prompt: 257, output: 4", "and prompts have up to 257; shorten them, or compile the model with"),
+        ("chat: m, prompt: {median: 9, sigma: 1, max: 300}, output: 4", "and prompts have up to 300; shorten them"),
+        ("chat: m, prompt: 256, output: 4", ""),
+    ],
+)
+def test_a_prefill_over_an_empty_cache_takes_one_chunk(tmp_path: Path, stream: str, message: str) -> None:
+    trace = load_trace(TRACES / "qwen2.5-0.5b-int4.trace")
+    trace.phases = {**trace.phases, "prefill": replace(trace.phases["prefill"], empty_cache=True)}
+    save_trace(trace, tmp_path / "m.trace")
+    path = tmp_path / "a.yaml"
+    path.write_text(f"machine: bpu80\nmodels:\n  m: {{trace: m.trace, cores: bpu0}}\nstreams:\n  a: {{{stream}}}\n")
+    if not message:
+        assert chat(simulate(path)).tokens == 4
+        return
+    with pytest.raises(BpusimError) as caught:
+        simulate(path)
+    (problem,) = caught.value.problems
+    assert "model 'm' reads a prompt over an empty cache only, in one chunk" in problem.what
+    assert message in str(problem)
+    assert str(problem).startswith(f"{path}:5:")

@@ -84,3 +84,9 @@ def test_a_position_that_cannot_be_counted_is_a_problem() -> None:
     huge = Op("a", "A", "dma", read={"io:x": (0, 2**52)})
     trace = Trace(Header("m", {}, context=10**6), (), {"step": Phase("step", 1, ("1", "kv"), (huge,))})
     assert "exceed what can be counted" in check_trace(trace).problems[0]
+
+
+def test_a_phase_over_an_empty_cache_is_checked_there_only() -> None:
+    grows = replace(GOOD, macs=(0, 1), issued=(64,))
+    phases = {"step": Phase("step", 1, ("1", "kv"), (grows,), empty_cache=True)}
+    assert check_trace(Trace(Header("m", TARGET, context=101), TENSORS, phases)).problems == []

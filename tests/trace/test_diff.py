@@ -69,3 +69,9 @@ def test_header_and_tensors_are_compared(small: Trace) -> None:
 def test_a_phase_that_only_one_has_is_told(small: Trace) -> None:
     other = Trace(small.header, small.tensors, {"decode": small.phase("decode")})
     assert rows(small, other) == {("prefill", "phase"): ("there", None)}
+
+
+def test_a_phase_that_starts_a_sequence_only_is_told(small: Trace) -> None:
+    first = replace(small.phase("prefill"), empty_cache=True)
+    other = Trace(small.header, small.tensors, {**small.phases, "prefill": first})
+    assert rows(small, other) == {("prefill", "empty cache"): (None, True)}

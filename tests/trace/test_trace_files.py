@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -323,6 +324,18 @@ def test_a_newer_schema(tmp_path: Path) -> None:
 )
 def test_a_header_value_that_is_wrong(tmp_path: Path, keys: dict[str, Any], what: str) -> None:
     assert message(with_keys(tmp_path, HEADER, **keys)) == f"m.trace:1: error: {what}; {AGAIN}"
+
+
+def test_a_phase_over_an_empty_cache_is_saved_as_one(small: Trace, tmp_path: Path) -> None:
+    first = replace(small.phases["prefill"], empty_cache=True)
+    save_trace(replace(small, phases={**small.phases, "prefill": first}), tmp_path / "s.trace")
+    loaded = load_trace(tmp_path / "s.trace")
+    assert {name: phase.empty_cache for name, phase in loaded.phases.items()} == {"prefill": True, "decode": False}
+
+
+def test_an_empty_cache_that_is_no_truth(tmp_path: Path) -> None:
+    what = "m.trace:4: error: empty_cache is 1; it is true or false; " + AGAIN
+    assert message(with_keys(tmp_path, PHASE, empty_cache=1)) == what
 
 
 def test_cores_are_read_as_a_tuple(tmp_path: Path) -> None:

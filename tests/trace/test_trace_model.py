@@ -230,3 +230,22 @@ def test_the_kind_of_a_buffer_is_in_its_name(buffer: str, kind: str) -> None:
 
 def test_calls_are_the_only_segments_of_a_model_without_fallback(small: Trace) -> None:
     assert all(isinstance(s, CallProgram) for s in small.bind("decode").segments)
+
+
+# --- a phase over an empty cache only
+
+
+def test_a_phase_over_an_empty_cache_is_bound_behind_nothing(small: Trace) -> None:
+    first = replace(small.phases["prefill"], empty_cache=True)
+    trace = replace(small, phases={**small.phases, "prefill": first})
+    assert trace.bind("prefill", kv=0, tokens=3).macs == small.bind("prefill", kv=0, tokens=3).macs
+    with pytest.raises(TraceError, match=r"phase 'prefill' holds over an empty cache only, not behind 2 entries; read"):
+        trace.bind("prefill", kv=(0, 2), tokens=3)
+    assert trace.bind("decode", kv=2).macs == small.bind("decode", kv=2).macs
+
+
+def test_parts_of_a_model_over_an_empty_cache_are_so_too(small: Trace) -> None:
+    first = replace(small.phases["prefill"], empty_cache=True)
+    parts = replace(small, phases={**small.phases, "prefill": first}).split(3)
+    assert [p.phase("prefill").empty_cache for p in parts] == [True] * 3
+    assert not any(p.phase("decode").empty_cache for p in parts)

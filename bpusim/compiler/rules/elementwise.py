@@ -110,7 +110,7 @@ def broadcast(ctx: Context, values: list[Value]) -> tuple[Expr, ...]:
             if d == out[i] or d == 1:
                 continue
             if out[i] != 1:
-                ctx.fail(f"shapes do not broadcast: {[list(x.dims) for x in values]}")
+                ctx.clash(d, out[i], f"shapes do not broadcast: {[list(x.dims) for x in values]}")
             out[i] = d
     return tuple(out)
 
