@@ -177,7 +177,8 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
             walk.unbound = True
         else:
             for p in e.problems:
-                walk.refuse(node, p.what.removeprefix(f"{node}: "), p.do or walk.how_bound(node))
+                bound = walk.how_bound(context.steering) if context.steering else ""
+                walk.refuse(node, p.what.removeprefix(f"{node}: "), p.do or bound)
         walk.lose(node)
         return
     except MALFORMED as e:  # attributes of another kind or number than the operator set says

@@ -133,16 +133,23 @@ class Context:
         self.outputs: dict[str, Value] = {}
         self.used: set[str] = set()
         """Stored tensors that the rule has charged."""
+        self.steering: str | None = None
+        """The input that :meth:`unknown` stopped at."""
 
     def fail(self, what: str, do: str = "") -> NoReturn:
         """Stop with an error that names this node."""
         raise CompileError(f"{self.node}: {what}", place=Place(self.file), do=do)
 
+    def unknown(self, index: int, what: str) -> NoReturn:
+        """Stop since input ``index`` is not known before the run; who knows the graph says how to make it known."""
+        self.steering = self.node.inputs[index]
+        self.fail(what)
+
     def value(self, index: int) -> Value:
         """Input number ``index``, which must be given."""
         value = self.inputs[index] if index < len(self.inputs) else None
         if value is None:
-            self.fail(f"input {index} is missing")
+            self.fail(f"input {index} is missing", "check the model with onnx")
         return value
 
     def optional(self, index: int) -> Value | None:
@@ -154,7 +161,7 @@ class Context:
         if name in self.node.attrs:
             return self.node.attrs[name]
         if default is None:
-            self.fail(f"attribute '{name}' is missing")
+            self.fail(f"attribute '{name}' is missing", "check the model with onnx")
         return default
 
     def ints(self, index: int, attr: str | None = None) -> tuple[int, ...] | None:
@@ -162,9 +169,8 @@ class Context:
         value = self.optional(index)
         if value is not None:
             if value.const is None or not all(c.is_const for c in value.const):
-                self.fail(
-                    f"input {index} '{self.node.inputs[index]}' steers the shape, but is not known before the run"
-                )
+                name = self.node.inputs[index]
+                self.unknown(index, f"input {index} '{name}' steers the shape, but is not known before the run")
             return tuple(int(c) for c in value.const)
         if attr is not None and attr in self.node.attrs:
             got = self.node.attrs[attr]
