@@ -12,7 +12,7 @@ import onnx
 from bpusim.compiler.analyse import Analysis, Draft, analyse
 from bpusim.compiler.dims import KV, TOKENS, as_expr
 from bpusim.compiler.external import check_external
-from bpusim.compiler.files import read_model
+from bpusim.compiler.files import read_model, told_of
 from bpusim.compiler.graph import ELEMENT_BITS, Graph
 from bpusim.compiler.layers import fold_phases
 from bpusim.compiler.lower import Lowered, fuse, lower
@@ -95,7 +95,8 @@ def compile_file(
     too short, is an error. With ``verified`` every rewrite is verified, and it is told what came of that.
     """
     model, sha = read_model(path)
-    for text in check_external([t for t in all_tensors(model) if t.external_data], Path(path)):
+    elsewhere = [t for t in all_tensors(model) if t.external_data or t.data_location == t.EXTERNAL]
+    for text in check_external(elsewhere, Path(path)):
         if warn is not None:
             warn(text)
     return _compiled(model, load_graph(model, str(path), sha), core, options, verified)
@@ -163,7 +164,8 @@ def _compile(
             "total_sequence_length": KV + tokens,
         }
         bindings = bind(graph, options.bind, options.shapes, batch if llm else {})
-        analysis = analyse(graph, bindings, options.assume, options.fallback_ops, options.strict, toolchain)
+        with told_of(graph.file):
+            analysis = analyse(graph, bindings, options.assume, options.fallback_ops, options.strict, toolchain)
         if verifier is not None:
             fused = fuse(analysis.drafts, analysis.outputs, toolchain.fusions)
             if name == "prefill" and options.last_logit:
@@ -183,10 +185,8 @@ def _compile(
         target = Target(core, options.activation, pad, batched=llm)
         phases[name] = analysis, lower(name, analysis, drafts, plan, target, pad if llm else 0)
     plan.check(uses)
-    try:
+    with told_of(graph.file):
         folded = fold_phases([low.unfolded for _, low in phases.values()])
-    except CompileError as e:
-        raise CompileError([replace(p, place=p.place or Place(graph.file)) for p in e.problems]) from None
     traced = {phase.name: phase for phase, _ in folded}
     first, lowered = phases["decode" if llm else "frame"]
     weights = weights_of([low for _, low in phases.values()])
