@@ -64,6 +64,9 @@ class Analysis:
     values: dict[str, Value] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
+    """Storage of the model's outputs."""
+    results: dict[str, str] = field(default_factory=dict)
+    """The tensor whose value each output has, by the output's name in the file."""
     stored: dict[str, Stored] = field(default_factory=dict)
     views: list[Node] = field(default_factory=list)
     bookkeeping: list[Node] = field(default_factory=list)
@@ -120,7 +123,8 @@ def analyse(
     _check_bound(walk, out)
     out.taken, out.program = walk.taken, walk.program
     out.taken |= {f"input '{n}'": f"{v}, bound" for n, v in bindings.values.items()}
-    out.outputs = [out.values[name].storage or name for name in graph.outputs if name in out.values]
+    out.results = {name: name for name in graph.outputs if name in out.values}
+    out.outputs = [out.values[name].storage or name for name in out.results]
     return out
 
 

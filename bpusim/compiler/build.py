@@ -273,8 +273,8 @@ def _last_logit(graph: Graph, analysis: Analysis) -> None:
     for d in tail:
         d.cost.gemms = [replace(g, m=g.m.padded(1), k=g.k.padded(1), n=g.n.padded(1)) for g in d.cost.gemms]
         d.cost.vec = [replace(w, rows=w.rows.padded(1), length=w.length.padded(1)) for w in d.cost.vec]
-        for o in d.outputs:
-            analysis.values[o].dims = tuple(e.padded(1) for e in analysis.values[o].dims)
+        for name in {*d.outputs, *(t for t in analysis.results if analysis.values[t].storage in d.outputs)}:
+            analysis.values[name].dims = tuple(e.padded(1) for e in analysis.values[name].dims)
 
 
 def _kv_bits(analysis: Analysis) -> int:
@@ -313,11 +313,11 @@ def _vocab(analysis: Analysis) -> int:
 
 
 def _interface(analysis: Analysis) -> dict[str, dict[str, int]]:
-    """Bytes of inputs and outputs in the file's own types: what the application hands over. The core moves them at the
-    width of its activations."""
+    """Bytes of inputs and outputs, by their names in the file and in its own types: what the application hands over.
+    The core moves them at the width of its activations."""
     out: dict[str, dict[str, int]] = {}
-    for key, names in (("input_bytes", analysis.inputs), ("output_bytes", analysis.outputs)):
-        values = {n: analysis.values[n] for n in names if n in analysis.values}
+    for key, names in (("input_bytes", {n: n for n in analysis.inputs}), ("output_bytes", analysis.results)):
+        values = {n: analysis.values[tensor] for n, tensor in names.items() if tensor in analysis.values}
         known = {
             n: -(-int(v.elements) * ELEMENT_BITS[v.dtype] // 8)
             for n, v in values.items()
