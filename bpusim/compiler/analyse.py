@@ -14,9 +14,8 @@ from bpusim.compiler.control import CONTROL, expand
 from bpusim.compiler.data_sizes import DATA_SIZED, data_sized
 from bpusim.compiler.decompose import DECOMPOSED, decomposed
 from bpusim.compiler.dims import as_expr
-from bpusim.compiler.fold_arrays import ARRAYS, fold_arrays
-from bpusim.compiler.fold_floats import fold_floats
-from bpusim.compiler.fold_ints import fold, foldable
+from bpusim.compiler.fold_ints import foldable
+from bpusim.compiler.folding import MALFORMED, folded
 from bpusim.compiler.graph import ELEMENT_BITS, FLOATS, INTEGER, Graph, Node, Stored
 from bpusim.compiler.opsets import adapted
 from bpusim.compiler.program import Program
@@ -31,7 +30,6 @@ from bpusim.hardware.toolchain import Toolchain
 
 __all__ = ["Analysis", "Draft", "analyse"]
 
-MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, AssertionError, AttributeError)
 _WIDE = 4096
 """A stored matrix of more elements is no table of constants: the op multiplies by it."""
 _NAMING = {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}
@@ -151,9 +149,9 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
             walk.program.nodes.append(node)
         if inputs is not found and (second := inputs[1]) is not None:
             walk.program.old.append((node, second.dims))
-        folded = _folded(node, inputs, out)
-        if folded is not None:
-            out.values.update(zip(node.outputs, folded, strict=False))
+        known = folded(node, inputs, out.stored)
+        if known is not None:
+            out.values.update(zip(node.outputs, known, strict=False))
             out.bookkeeping.append(node)
             walk.program.folded.append(node)
             return
@@ -214,15 +212,6 @@ def _cast_weight(node: Node, value: Value | None, out: Analysis) -> bool:
     out.values[node.outputs[0]] = replace(value, dtype=to)
     out.views.append(node)
     return True
-
-
-def _folded(node: Node, inputs: list[Value | None], out: Analysis) -> list[Value] | None:
-    """The results of ``node`` where they are known before the run."""
-    known = fold_arrays(node, inputs) if node.type in ARRAYS and not node.domain else None
-    if known is not None:
-        return known
-    one = fold(node, inputs, out.stored) or fold_floats(node, inputs, out.stored)
-    return None if one is None else [one]
 
 
 def _record(context: Context, cost: Cost | None, walk: Walk, out: Analysis, on_cpu: frozenset[str]) -> None:

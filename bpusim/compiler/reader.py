@@ -161,8 +161,8 @@ class _Reader:
                 if any(a.name == "sparse_value" for a in attributes):
                     self.notes.append(_SPARSE.format(outputs[0]))
                 continue
-            attrs = {a.name: self._body(a, name or outputs[0], scope) if a.HasField("g") else _attribute(a)
-                     for a in attributes}  # fmt: skip
+            owner = name or next(filter(None, outputs), n.op_type)
+            attrs = {a.name: self._body(a, owner, scope) if a.HasField("g") else _attribute(a) for a in attributes}
             out.append(Node(n.op_type, domain, name, inputs, outputs, attrs, scope.opset))
         return out
 
