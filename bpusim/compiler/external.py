@@ -17,10 +17,10 @@ _PROBE = 64
 
 
 def check_external(tensors: list[onnx.TensorProto], model: Path) -> list[str]:
-    """What a user should know of the data files of ``tensors``: those that are missing. Sizes follow from the dims.
+    """What a user should know of the data files of ``tensors``: those that are missing or not named. Sizes follow from the dims.
 
-    Raises :class:`CompileError` with every location outside the model's folder or not stated, every offset or length
-    that cannot be, and every file that is too short.
+    Raises :class:`CompileError` with every location outside the model's folder, every offset or length that cannot be,
+    and every file that is too short.
     Places are taken beside ``model`` as the user names it. A model that is itself a link (a hub's cache) may have its
     data among the files it links to.
     """
@@ -31,6 +31,9 @@ def check_external(tensors: list[onnx.TensorProto], model: Path) -> list[str]:
     for t in tensors:
         told = {e.key: e.value for e in t.external_data}
         place = Place(str(model))
+        if not told:
+            missing.setdefault("that is not named", []).append(t.name)
+            continue
         location = told.get("location", "")
         why = _outside(location, model.parent, homes)
         if why:
