@@ -200,6 +200,7 @@ def _rewritten(context: Context, walk: Walk, out: Analysis) -> bool:
     if nodes:
         row = out.decomposed.setdefault(node.type, {"count": 0, "into": [n.type for n in nodes], "why": why})
         row["count"] += 1
+        walk.program.nodes.pop()  # the node itself: others stand in its place
         walk.push(*nodes)
     return bool(nodes)
 

@@ -17,7 +17,7 @@ _PROBE = 64
 
 
 def check_external(tensors: list[onnx.TensorProto], model: Path) -> list[str]:
-    """What a user should know of the data files of ``tensors``: those that are missing or not named. Sizes follow from the dims.
+    """What a user should know of the data files of ``tensors``: those missing or not named. Sizes follow from the dims.
 
     Raises :class:`CompileError` with every location outside the model's folder, every offset or length that cannot be,
     and every file that is too short.
