@@ -193,6 +193,9 @@ def compile(
     """Compile an ONNX MODEL (or an LLM's config.json) to a trace."""
     if (model is None) == (llm_config is None):
         raise click.UsageError("name an ONNX MODEL, or an LLM by --llm-config, and not both")
+    from bpusim.compiler import check_installed
+
+    check_installed()
     from bpusim.compiler.crossings import Board
     from bpusim.compiler.job import CompileJob
     from bpusim.scenario import load_machine

@@ -15,9 +15,8 @@ from bpusim.compiler.control import CONTROL, expand
 from bpusim.compiler.data_sizes import DATA_SIZED, data_sized
 from bpusim.compiler.decompose import DECOMPOSED, decomposed
 from bpusim.compiler.dims import as_expr
-from bpusim.compiler.fold_arrays import ARRAYS, fold_arrays
-from bpusim.compiler.fold_floats import fold_floats
-from bpusim.compiler.fold_ints import fold, foldable
+from bpusim.compiler.fold_ints import foldable
+from bpusim.compiler.folding import MALFORMED, folded
 from bpusim.compiler.graph import ELEMENT_BITS, FLOATS, INTEGER, Graph, Node, Stored
 from bpusim.compiler.opsets import adapted
 from bpusim.compiler.program import Program
@@ -32,7 +31,6 @@ from bpusim.hardware.toolchain import Toolchain
 
 __all__ = ["Analysis", "Draft", "analyse"]
 
-MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, AssertionError, AttributeError)
 _WIDE = 4096
 """A stored matrix of more elements is no table of constants: the op multiplies by it."""
 _NAMING = {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}
@@ -65,6 +63,9 @@ class Analysis:
     values: dict[str, Value] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
+    """Storage of the model's outputs."""
+    results: dict[str, str] = field(default_factory=dict)
+    """The tensor whose value each output has, by the output's name in the file."""
     stored: dict[str, Stored] = field(default_factory=dict)
     views: list[Node] = field(default_factory=list)
     bookkeeping: list[Node] = field(default_factory=list)
@@ -125,7 +126,8 @@ def analyse(
     _check_bound(walk, out)
     out.taken, out.program = walk.taken, walk.program
     out.taken |= {f"input '{n}'": f"{v}, bound" for n, v in bindings.values.items()}
-    out.outputs = [out.values[name].storage or name for name in graph.outputs if name in out.values]
+    out.results = {name: name for name in graph.outputs if name in out.values}
+    out.outputs = [out.values[name].storage or name for name in out.results]
     return out
 
 
@@ -152,9 +154,9 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
             walk.program.nodes.append(node)
         if inputs is not found and (second := inputs[1]) is not None:
             walk.program.old.append((node, second.dims))
-        folded = _folded(node, inputs, out)
-        if folded is not None:
-            out.values.update(zip(node.outputs, folded, strict=False))
+        known = folded(node, inputs, out.stored)
+        if known is not None:
+            out.values.update(zip(node.outputs, known, strict=False))
             out.bookkeeping.append(node)
             walk.program.folded.append(node)
             return
@@ -185,7 +187,8 @@ def _one(node: Node, walk: Walk, out: Analysis, on_cpu: frozenset[str], strict: 
         else:
             for p in e.problems:
                 emptied = isinstance(e, EmptyCacheError)
-                walk.refuse(node, p.what.removeprefix(f"{node}: "), p.do or walk.how_bound(node), emptied)
+                bound = walk.how_bound(context.steering) if context.steering else ""
+                walk.refuse(node, p.what.removeprefix(f"{node}: "), p.do or bound, emptied)
         walk.lose(node)
         return
     except MALFORMED as e:  # attributes of another kind or number than the operator set says
@@ -205,6 +208,7 @@ def _rewritten(context: Context, walk: Walk, out: Analysis) -> bool:
     if nodes:
         row = out.decomposed.setdefault(node.type, {"count": 0, "into": [n.type for n in nodes], "why": why})
         row["count"] += 1
+        walk.program.nodes.pop()  # the node itself: others stand in its place
         walk.push(*nodes)
     return bool(nodes)
 
@@ -217,15 +221,6 @@ def _cast_weight(node: Node, value: Value | None, out: Analysis) -> bool:
     out.values[node.outputs[0]] = replace(value, dtype=to)
     out.views.append(node)
     return True
-
-
-def _folded(node: Node, inputs: list[Value | None], out: Analysis) -> list[Value] | None:
-    """The results of ``node`` where they are known before the run."""
-    known = fold_arrays(node, inputs) if node.type in ARRAYS and not node.domain else None
-    if known is not None:
-        return known
-    one = fold(node, inputs, out.stored) or fold_floats(node, inputs, out.stored)
-    return None if one is None else [one]
 
 
 def _record(context: Context, cost: Cost | None, walk: Walk, out: Analysis, on_cpu: frozenset[str]) -> None:

@@ -13,7 +13,7 @@ from bpusim.compiler.analyse import Analysis, Draft, analyse
 from bpusim.compiler.cache import join_appends
 from bpusim.compiler.dims import KV, TOKENS, Expr, as_expr
 from bpusim.compiler.external import check_external
-from bpusim.compiler.files import read_model
+from bpusim.compiler.files import read_model, told_of
 from bpusim.compiler.graph import ELEMENT_BITS, Graph, Node
 from bpusim.compiler.layers import fold_phases
 from bpusim.compiler.lower import Lowered, fuse, lower
@@ -97,7 +97,8 @@ def compile_file(
     too short, is an error. With ``verified`` every rewrite is verified, and it is told what came of that.
     """
     model, sha = read_model(path)
-    for text in check_external([t for t in all_tensors(model) if t.external_data], Path(path)):
+    elsewhere = [t for t in all_tensors(model) if t.external_data or t.data_location == t.EXTERNAL]
+    for text in check_external(elsewhere, Path(path)):
         if warn is not None:
             warn(text)
     return _compiled(model, load_graph(model, str(path), sha), core, options, verified)
@@ -186,10 +187,8 @@ def _compile(
         target = Target(core, options.activation, pad, batched=llm, context=context)
         phases[name] = analysis, lower(name, analysis, drafts, plan, target, pad if llm else 0)
     plan.check(uses)
-    try:
+    with told_of(graph.file):
         folded = fold_phases([low.unfolded for _, low in phases.values()])
-    except CompileError as e:
-        raise CompileError([replace(p, place=p.place or Place(graph.file)) for p in e.problems]) from None
     traced = {phase.name: phase for phase, _ in folded}
     first, lowered = phases["decode" if llm else "frame"]
     weights = weights_of([low for _, low in phases.values()])
@@ -229,7 +228,8 @@ def _step(tokens: Expr, past: Expr) -> dict[str, Expr]:
 
 def _analysed(graph: Graph, options: Options, toolchain: Toolchain, sizes: Mapping[str, Expr]) -> Analysis:
     bindings = bind(graph, options.bind, options.shapes, sizes)
-    return analyse(graph, bindings, options.assume, options.fallback_ops, options.strict, toolchain)
+    with told_of(graph.file):
+        return analyse(graph, bindings, options.assume, options.fallback_ops, options.strict, toolchain)
 
 
 def _is_llm(graph: Graph) -> bool:
@@ -291,8 +291,8 @@ def _last_logit(graph: Graph, analysis: Analysis) -> None:
     for d in tail:
         d.cost.gemms = [replace(g, m=g.m.padded(1), k=g.k.padded(1), n=g.n.padded(1)) for g in d.cost.gemms]
         d.cost.vec = [replace(w, rows=w.rows.padded(1), length=w.length.padded(1)) for w in d.cost.vec]
-        for o in d.outputs:
-            analysis.values[o].dims = tuple(e.padded(1) for e in analysis.values[o].dims)
+        for name in {*d.outputs, *(t for t in analysis.results if analysis.values[t].storage in d.outputs)}:
+            analysis.values[name].dims = tuple(e.padded(1) for e in analysis.values[name].dims)
 
 
 def _kv_bits(analysis: Analysis) -> int:
@@ -341,11 +341,11 @@ def _vocab(analysis: Analysis) -> int:
 
 
 def _interface(analysis: Analysis) -> dict[str, dict[str, int]]:
-    """Bytes of inputs and outputs in the file's own types: what the application hands over. The core moves them at the
-    width of its activations."""
+    """Bytes of inputs and outputs, by their names in the file and in its own types: what the application hands over.
+    The core moves them at the width of its activations."""
     out: dict[str, dict[str, int]] = {}
-    for key, names in (("input_bytes", analysis.inputs), ("output_bytes", analysis.outputs)):
-        values = {n: analysis.values[n] for n in names if n in analysis.values}
+    for key, names in (("input_bytes", {n: n for n in analysis.inputs}), ("output_bytes", analysis.results)):
+        values = {n: analysis.values[tensor] for n, tensor in names.items() if tensor in analysis.values}
         known = {
             n: -(-int(v.elements) * ELEMENT_BITS[v.dtype] // 8)
             for n, v in values.items()

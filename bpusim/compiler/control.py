@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
+from bpusim.compiler.ahead import goes_on
 from bpusim.compiler.dims import as_expr
 from bpusim.compiler.graph import Body, Node, Stored
 from bpusim.compiler.values import Value
@@ -74,6 +75,18 @@ def _too_many(walk: Walk, node: Node, body: Body, trips: int) -> bool:
     return nodes > MOST
 
 
+def _endless(walk: Walk, node: Node, body: Body) -> bool:
+    """Whether a loop without a trip count, by its condition, is known to take more passes than are unrolled."""
+    size = len(body.nodes)
+    most = min(MOST // max(size, 1), 2 * MOST // (size + len(node.inputs) - 1))  # nodes; and steps between them
+    endless = goes_on(walk, body, tuple(node.inputs[2:]), most)
+    if endless:
+        what = f"its condition '{body.outputs[0]}' still holds after {most} passes of {size} nodes"
+        do = "give it a trip count, or a condition that becomes false sooner"
+        walk.refuse(node, f"{what}; at most {MOST} nodes are unrolled", do)
+    return endless
+
+
 def _loop(walk: Walk, node: Node) -> None:
     """As many passes as the trip count says, or until the condition is known to be false."""
     body = _body(walk, node, "body")
@@ -102,6 +115,8 @@ def _loop(walk: Walk, node: Node) -> None:
             walk.refuse(node, why, walk.how(condition, node, "NUMBER"))
             return
     if trips is not None and _too_many(walk, node, body, trips):
+        return
+    if trips is None and started and _endless(walk, node, body):
         return
     passes: list[Body] = []
 

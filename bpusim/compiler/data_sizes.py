@@ -33,7 +33,9 @@ def data_sized(walk: Walk) -> Callable[[Context], Cost]:
             after = walk.after(node)
             why += f", and so of {', '.join(after)}" if after else ""
             raise CompileError(f"{node}: {why}", place=walk.place, do=f"add --assume {node.label}=NUMBER")
-        return Cost(vec=[VecWork({"add": 1}, _results(ctx, count))], cpu="only the data decide the size of its results")
+        looked_at = _results(ctx, count)
+        _check_most(ctx, count)
+        return Cost(vec=[VecWork({"add": 1}, looked_at)], cpu="only the data decide the size of its results")
 
     return rule
 
@@ -47,6 +49,21 @@ def _range_length(bounds: list[Value | None]) -> Expr | None:
     span = limit - start if step == 1 else start - limit
     least = span.least()
     return span if least is not None and least >= 0 else None
+
+
+def _check_most(ctx: Context, count: int) -> None:
+    """No more entries can be found than there are to look at: elements, or places along the axis."""
+    value, kind = ctx.value(0), ctx.node.type
+    most = value.elements
+    if kind == "Range":
+        return
+    if kind == "NonMaxSuppression":
+        most = ctx.value(1).elements
+    elif kind != "NonZero" and "axis" in ctx.node.attrs:
+        most = value.dims[ctx.axis()]
+    if most.is_const and count > int(most):
+        what = f"{count} entries are assumed, and at most {most} can be found in {list(value.dims)}"
+        ctx.fail(what, do=f"write --assume {ctx.node.label}=NUMBER with {most} or less")
 
 
 def _results(ctx: Context, count: int) -> Expr:
@@ -63,7 +80,7 @@ def _results(ctx: Context, count: int) -> Expr:
         return scores.elements * ctx.number(scores.dims[-1], "the number of boxes")  # each against all others
     elif "axis" in ctx.node.attrs:
         dims = list(value.dims)
-        dims[ctx.attr("axis")] = as_expr(count)
+        dims[ctx.axis()] = as_expr(count)
         ctx.out(tuple(dims))
     else:
         ctx.out((count,))

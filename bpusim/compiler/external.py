@@ -17,9 +17,10 @@ _PROBE = 64
 
 
 def check_external(tensors: list[onnx.TensorProto], model: Path) -> list[str]:
-    """What a user should know of the data files of ``tensors``: those that are missing. Sizes follow from the dims.
+    """What a user should know of the data files of ``tensors``: those missing or not named. Sizes follow from the dims.
 
-    Raises :class:`CompileError` with every location outside the model's folder, and every file that is too short.
+    Raises :class:`CompileError` with every location outside the model's folder, every offset or length that cannot be,
+    and every file that is too short.
     Places are taken beside ``model`` as the user names it. A model that is itself a link (a hub's cache) may have its
     data among the files it links to.
     """
@@ -30,6 +31,9 @@ def check_external(tensors: list[onnx.TensorProto], model: Path) -> list[str]:
     for t in tensors:
         told = {e.key: e.value for e in t.external_data}
         place = Place(str(model))
+        if not told:
+            missing.setdefault("that is not named", []).append(t.name)
+            continue
         location = told.get("location", "")
         why = _outside(location, model.parent, homes)
         if why:
@@ -39,11 +43,17 @@ def check_external(tensors: list[onnx.TensorProto], model: Path) -> list[str]:
         try:
             offset, length = (int(told[k]) if told.get(k) else None for k in ("offset", "length"))
         except ValueError:
-            problems.append(Problem(f"tensor '{t.name}': its data offset or length is no number", place))
+            problems.append(
+                Problem(f"tensor '{t.name}': its data offset or length is no number", place, "export the model again")
+            )
             continue
         wanted = _bytes(t)
-        if (offset or 0) < 0 or (length is not None and length < wanted):
-            what = f"tensor '{t.name}': the file states offset {offset}, {length} bytes; its dims need {wanted} bytes"
+        if (offset or 0) < 0:
+            what = f"tensor '{t.name}': its data begin at byte {offset} of '{location}'"
+            problems.append(Problem(what, place, "export the model again"))
+            continue
+        if length is not None and length != wanted and t.data_type in ELEMENT_BITS:
+            what = f"tensor '{t.name}': the file states {length} bytes of data; its dims need {wanted}"
             problems.append(Problem(what, place, "export the model again"))
             continue
         if location not in sizes:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 
 from bpusim.errors import CompileError, Place
 
-__all__ = ["is_pointer", "read_model"]
+__all__ = ["is_pointer", "read_model", "told_of"]
 
 _POINTER = b"version https://git-lfs"
 _MAGIC = {
@@ -48,6 +50,17 @@ def read_model(path: str | Path) -> tuple[onnx.ModelProto, str]:
     if any(not isinstance(text, str) for text in _texts(model)):  # protobuf hands over such bytes as they are
         raise CompileError("the file is damaged: a name in it is not UTF-8 text", place=Place(str(path)), do=_AGAIN)
     return model, hashlib.sha256(data).hexdigest()
+
+
+@contextmanager
+def told_of(file: str) -> Iterator[None]:
+    """Errors that name no place are about ``file``."""
+    try:
+        yield
+    except CompileError as e:
+        if all(p.place for p in e.problems):
+            raise
+        raise CompileError([replace(p, place=p.place or Place(file)) for p in e.problems]) from e
 
 
 def _texts(model: onnx.ModelProto) -> Iterator[object]:

@@ -186,8 +186,8 @@ class Graph:
     """Calls of functions, the outermost ones, with the nodes in their place."""
 
     def until(self, tensors: Sequence[str]) -> Graph:
-        """The part that computes ``tensors``, which become the outputs."""
-        made = {o: n for n in self.nodes for o in n.outputs}
+        """The part that computes ``tensors``, which become the outputs: results of nodes, or outputs of any kind."""
+        made = dict.fromkeys([*self.outputs, *(o for n in self.nodes for o in n.outputs)])
         unknown = [t for t in tensors if t not in made]
         if unknown:
             raise CompileError(

@@ -1,4 +1,4 @@
-"""Costed ops become a phase of the trace: one basis, repeated layers folded, names that stand for all layers."""
+"""Costed ops become a phase of the trace: one basis, repeated layers folded."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from bpusim.compiler.analyse import Draft
 from bpusim.compiler.dims import Expr, as_expr
+from bpusim.compiler.names import Namer
 from bpusim.compiler.repeats import Run, find_repeats
 from bpusim.errors import CompileError
 from bpusim.trace.basis import by_sequence
-from bpusim.trace.model import Coefs, Op, Phase, Repeat, Unit
+from bpusim.trace.model import Op, Phase, Repeat, Unit
 
 __all__ = ["RawOp", "Unfolded", "fold_phases"]
 
@@ -109,7 +110,7 @@ def _fold(unfolded: Unfolded, runs: Sequence[Run]) -> tuple[Phase, dict[str, lis
     ops, carry_at = unfolded.ops, unfolded.carry_at
     makers = {o: j for j, op in enumerate(ops) for o in op.draft.outputs}
     basis = _basis(ops, [carry_at(start + period)[0] for start, period, _ in runs])
-    namer = _Namer(ops, runs, makers)
+    namer = Namer(ops, runs, makers)
     items: list[Op | Repeat] = []
     at = 0
     for start, period, count in [*runs, (len(ops), 0, 0)]:
@@ -209,102 +210,3 @@ def _basis(ops: list[RawOp], extra: list[Expr]) -> tuple[str, ...]:
         (t for t in used if t not in _TERMS), key=lambda t: (t.partition("(")[0], [*map(int, re.findall(r"\d+", t))])
     )
     return ("1", *(t for t in _TERMS[1:] if t in used), *sized)
-
-
-class _Namer:
-    """Gives ops and buffers names that stand for all passes of a repeat and never for two different things."""
-
-    def __init__(self, ops: list[RawOp], runs: Sequence[Run], makers: dict[str, int]) -> None:
-        self.ops, self.makers = ops, makers
-        self.instances: dict[str, list[str]] = {}
-        first = list(range(len(ops)))
-        for start, period, count in runs:
-            for j in range(start, start + period * count):
-                first[j] = start + (j - start) % period
-        seen: dict[str, int] = {}
-        self.idents: list[str] = []
-        for j, op in enumerate(ops):
-            if first[j] != j:
-                self.idents.append(self.idents[first[j]])
-                continue
-            seen[op.id] = seen.get(op.id, 0) + 1
-            self.idents.append(op.id if seen[op.id] == 1 else f"{op.id}#{seen[op.id]}")
-
-    def weight(self, names: list[str], ident: str) -> str:
-        """A label for the stored tensors ``names``, one per pass."""
-        label = template(names) or f"{ident}[{len(names)}]"
-        distinct = list(dict.fromkeys(names))
-        base, n = label, 1
-        while self.instances.get(label, distinct) != distinct:
-            n += 1
-            label = f"{base}#{n}"
-        self.instances[label] = distinct
-        return label
-
-    def activation(self, buffer: str) -> str:
-        """A spilled or input/output tensor by the op that makes it, and which of its results it is."""
-        head, _, rest = buffer.partition(":")
-        if rest not in self.makers:
-            return buffer
-        j = self.makers[rest]
-        which = self.ops[j].draft.outputs.index(rest)
-        return f"{head}:{self.idents[j]}" + (f".{which}" if which else "")
-
-    def op(self, passes: Sequence[RawOp], at: int, basis: tuple[str, ...]) -> Op:
-        """One op line for one or more passes of a repeat; the second tells how passes are wired to each other."""
-        op, wired = passes[0], passes[min(1, len(passes) - 1)]
-        ident = self.idents[at]
-
-        def side(tables: list[dict[str, Expr]], own: dict[str, Expr]) -> dict[str, Coefs]:
-            out: dict[str, Coefs] = {}
-            for k, (buffer, e) in enumerate(own.items()):
-                if buffer.startswith("w:"):
-                    label = "w:" + self.weight([list(t)[k].partition(":")[2] for t in tables], ident)
-                else:
-                    label = self.activation(buffer)
-                    while label in out:  # results of two passes of one repeat
-                        label += "'"
-                out[label] = e.coefs(basis)
-            return out
-
-        names: list[str] = []
-        for n in range(len(op.draft.nodes)):
-            every = [p.draft.nodes[n].name or p.draft.nodes[n].outputs[0] for p in passes]
-            same = template(every)
-            names.extend([same] if same else every)
-        return Op(
-            id=ident,
-            type=op.draft.type,
-            unit=op.unit,
-            nodes=tuple(names),
-            macs=op.macs.coefs(basis),
-            issued=op.issued.coefs(basis),
-            cycles=op.cycles.coefs(basis),
-            mac_cycles=op.mac_cycles.coefs(basis),
-            vec={c: e.coefs(basis) for c, e in op.vec.items()},
-            read=side([p.read for p in passes], wired.read),
-            write=side([p.write for p in passes], wired.write),
-            tiles=op.tiles.coefs(basis),
-            scratch=max((p.scratch.coefs(basis) for p in passes), key=sum),
-            tensors=op.tensors,
-        )
-
-
-def template(names: Sequence[str]) -> str | None:
-    """One name for all: themselves if equal, or with ``{i}`` (``{i+n}``) for a number that counts up; else None."""
-    if len(set(names)) == 1:
-        return names[0]
-    parts = [re.split(r"(\d+)", n) for n in names]
-    if len({len(p) for p in parts}) != 1:
-        return None
-    out = []
-    for column in zip(*parts, strict=True):
-        if len(set(column)) == 1:
-            out.append(column[0])
-            continue
-        if not all(c.isdigit() for c in column) or [int(c) for c in column] != list(
-            range(int(column[0]), int(column[0]) + len(names))
-        ):
-            return None
-        out.append("{i}" if int(column[0]) == 0 else f"{{i+{int(column[0])}}}")
-    return "".join(out)

@@ -19,13 +19,15 @@ class Program:
     """Nodes in the order they were costed, without control flow, and what is known of how they came about.
 
     ``known``: constants that no file holds; ``expanded``: control flow with the stretch of ``nodes`` in its place;
-    ``folded``: nodes whose results are known; ``old``: nodes of a form that newer operator sets have not.
+    ``folded``: nodes whose results are known; ``decomposed``: nodes that the toolchain does not take, with those in
+    their place; ``old``: nodes of a form that newer operator sets have not.
     """
 
     nodes: list[Node] = field(default_factory=list)
     known: dict[str, NDArray[Any]] = field(default_factory=dict)
     expanded: list[tuple[Node, int, int]] = field(default_factory=list)
     folded: list[Node] = field(default_factory=list)
+    decomposed: list[tuple[Node, list[Node]]] = field(default_factory=list)
     old: list[tuple[Node, tuple[Expr, ...]]] = field(default_factory=list)
     """With the dims that input 1 is given."""
 

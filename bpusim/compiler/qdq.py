@@ -106,6 +106,9 @@ def drop_output_dequantise(analysis: Analysis) -> int:
         if d.nodes[0].type == "DequantizeLinear" and d.outputs[0] in analysis.outputs and d.outputs[0] not in read
     }
     analysis.drafts = [d for d in analysis.drafts if ends.get(d.outputs[0] if d.outputs else "") is not d]
+    for name, tensor in analysis.results.items():
+        end = ends.get(analysis.values[tensor].storage)
+        analysis.results[name] = end.inputs[0] if end is not None else tensor
     analysis.outputs = [ends[o].inputs[0] if o in ends else o for o in analysis.outputs]
     analysis.notes += [f"{d.nodes[0]} is left to whoever reads the output (--fold-dequantise)" for d in ends.values()]
     return len(ends)

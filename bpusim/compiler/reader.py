@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 
 from bpusim.compiler.dead import dead_parts
+from bpusim.compiler.files import told_of
 from bpusim.compiler.graph import Body, Graph, Node, Stored, live_nodes, ordered
 from bpusim.compiler.nested import all_tensors
 from bpusim.compiler.opsets import check_versions
@@ -32,7 +33,8 @@ def load_graph(model: onnx.ModelProto, file: str, sha256: str) -> Graph:
     operator sets that are too old or too new.
     """
     try:
-        return _Reader(model, file).graph(sha256)
+        with told_of(file):
+            return _Reader(model, file).graph(sha256)
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as e:
         what = f"the file is damaged: {type(e).__name__}: {e}"
         raise CompileError(what, place=Place(file), do="export or download it again") from e
@@ -159,8 +161,8 @@ class _Reader:
                 if any(a.name == "sparse_value" for a in attributes):
                     self.notes.append(_SPARSE.format(outputs[0]))
                 continue
-            attrs = {a.name: self._body(a, name or outputs[0], scope) if a.HasField("g") else _attribute(a)
-                     for a in attributes}  # fmt: skip
+            owner = name or next(filter(None, outputs), n.op_type)
+            attrs = {a.name: self._body(a, owner, scope) if a.HasField("g") else _attribute(a) for a in attributes}
             out.append(Node(n.op_type, domain, name, inputs, outputs, attrs, scope.opset))
         return out
 

@@ -208,10 +208,16 @@ def _epilogues(s: Samples, fused: Sequence[Draft]) -> Iterator[Rewrite]:
         yield Rewrite("fused into a convolution", members[-1], path, after, [last], inside=inner, takes=takes)
 
 
+def _decomposed(s: Samples, _: Sequence[Draft]) -> Iterator[Rewrite]:
+    for node, nodes in s.analysis.program.decomposed:
+        yield Rewrite("decomposed", node, [node], nodes, [o for o in node.outputs if o and o in s.analysis.values])
+
+
 REWRITES: dict[str, tuple[Builder, str]] = {
     "function inlined": (_calls, "a call: the nodes of its function"),
     "branch taken": (_control, "an If: the nodes of one branch; a Loop, a Scan: those of its passes"),
     "old form": (_old_forms, "an op from before opset 7: its newer form, input 1 shaped first"),
+    "decomposed": (_decomposed, "an op that the toolchain does not take: ops that it takes"),
     "constant folded": (_constants, "shape arithmetic: its known result"),
     "view": (_views, "a view: a Reshape or Expand to the dims that the compiler works out"),
     "batch norm folded": (_norms, "a batch norm behind a convolution: other weights and bias"),

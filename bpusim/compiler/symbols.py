@@ -50,10 +50,15 @@ class Bindings:
         missing = [n for n in _names(tree) if n not in self.sizes]
         if missing:
             return Expr({f"?{missing[0]}": 1})
+        by = ", ".join(dict.fromkeys(f"{n} = {self.sizes[n]}" for n in _names(tree)))
         try:
-            return _value(tree, self.sizes)
+            value = _value(tree, self.sizes)
         except (ValueError, ZeroDivisionError):
-            raise CompileError(f"the size '{dim}' has no whole value", do=f'bind it: --bind "{dim}=NUMBER"') from None
+            what = f"the size '{dim}' has no whole value for {by}"
+            raise CompileError(what, do=f'bind others, or itself: --bind "{dim}=NUMBER"') from None
+        if value.is_const and int(value) < 0:
+            raise CompileError(f"the size '{dim}' comes to {value} for {by}", do="bind others")
+        return value
 
 
 def leaves(dim: str, plain: frozenset[str]) -> list[str]:

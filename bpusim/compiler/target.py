@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd
 
+from bpusim.compiler.costs import Cost, Gemm, VecWork
 from bpusim.compiler.dims import Expr, as_expr, windowed
-from bpusim.compiler.values import Cost, Gemm, VecWork
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.array import fill_drain, tile_cycles
 from bpusim.hardware.spec import ActivationType

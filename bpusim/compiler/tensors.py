@@ -15,6 +15,7 @@ __all__ = ["constant", "constant_proto", "sparse", "stored"]
 
 _SMALL = 4096
 """Constants up to this many integer elements keep their values: they may steer shapes."""
+_AGAIN = "export the model again"
 _FEW = 64
 """Constants up to this many floats keep their values: they may be scales that sizes are multiplied by."""
 _FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16}
@@ -24,16 +25,18 @@ def stored(t: onnx.TensorProto) -> Stored:
     """A tensor of the file."""
     dims = tuple(t.dims)
     if any(d < 0 for d in dims):
-        raise CompileError(f"tensor '{t.name}' has dims {list(dims)}")
+        raise CompileError(f"tensor '{t.name}' has a negative size: {list(dims)}", do=_AGAIN)
     if t.data_type == onnx.TensorProto.STRING:
         return Stored(t.data_type, dims, text=sum(map(len, t.string_data)))
     if t.data_type not in ELEMENT_BITS:
-        raise CompileError(f"tensor '{t.name}' has element type {_type_name(t.data_type)}, which has no known size")
+        what = f"tensor '{t.name}' has element type {_type_name(t.data_type)}, which has no known size"
+        raise CompileError(what, do=_AGAIN)
     if t.data_location == onnx.TensorProto.EXTERNAL:
         return Stored(t.data_type, dims)
     count, held, wanted = prod(dims), len(t.raw_data), Stored(t.data_type, dims).bytes
     if 0 < held < wanted:
-        raise CompileError(f"tensor '{t.name}': its dims {list(dims)} need {wanted} bytes, the file holds {held}")
+        what = f"tensor '{t.name}': its dims {list(dims)} need {wanted} bytes, the file holds {held}"
+        raise CompileError(what, do=_AGAIN)
     if t.data_type in INTEGER and count <= _SMALL:
         return Stored(t.data_type, dims, onnx.numpy_helper.to_array(t).astype(np.int64))
     if t.data_type in _FLOATS and count <= _FEW and (t.raw_data or t.float_data or t.double_data or t.int32_data):
@@ -45,9 +48,10 @@ def stored(t: onnx.TensorProto) -> Stored:
 def sparse(t: onnx.SparseTensorProto) -> Stored:
     """A sparse tensor, taken as the dense one it stands for: the array skips no zeros."""
     if t.values.data_type not in ELEMENT_BITS:
-        raise CompileError(
-            f"tensor '{t.values.name}' has element type {_type_name(t.values.data_type)}, which has no known size"
-        )
+        what = f"tensor '{t.values.name}' has element type {_type_name(t.values.data_type)}, which has no known size"
+        raise CompileError(what, do=_AGAIN)
+    if any(d < 0 for d in t.dims):
+        raise CompileError(f"tensor '{t.values.name}' has a negative size: {list(t.dims)}", do=_AGAIN)
     return Stored(t.values.data_type, tuple(t.dims))
 
 
@@ -71,7 +75,7 @@ def constant(attrs: dict[str, Any]) -> Stored:
             texts = [attrs[key]] if key == "value_string" else attrs[key]
             dims = () if key == "value_string" else (len(texts),)
             return Stored(onnx.TensorProto.STRING, dims, text=sum(map(len, texts)))
-    raise CompileError("a Constant node holds no value")
+    raise CompileError("a Constant node holds no value", do=_AGAIN)
 
 
 def constant_proto(attrs: dict[str, Any]) -> onnx.TensorProto | onnx.SparseTensorProto | None:

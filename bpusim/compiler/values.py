@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any, NoReturn
 
 import onnx
 
-from bpusim.compiler.dims import ONE, Expr, as_expr, product
+from bpusim.compiler.costs import Cost, Gemm, VecWork
+from bpusim.compiler.dims import Expr, as_expr, product
 from bpusim.compiler.graph import INTEGER, Node, Stored
 from bpusim.compiler.quant import Role, WeightUse
 from bpusim.errors import CompileError, Place, Problem
@@ -71,60 +71,6 @@ class Value:
         return cls(dims, t.dtype, const, weight=name)
 
 
-@dataclass(frozen=True, slots=True)
-class Gemm:
-    """``groups`` products of ``m x k`` by ``k x n``; the ``k x n`` operand is held stationary.
-
-    ``stored``: it is a weight, so that the rows of all sequences of a batch pass through it. ``narrow``: both operands
-    are integers of 8 bits at most. ``turns``: how often the array fills and drains (steps that wait for each other).
-    """
-
-    m: Expr
-    k: Expr
-    n: Expr
-    groups: int = 1
-    stored: bool = False
-    narrow: bool = False
-    turns: int = 1
-
-    @property
-    def macs(self) -> Expr:
-        """Multiply-accumulates."""
-        return self.m * self.k * self.n * self.groups
-
-
-@dataclass(frozen=True, slots=True)
-class VecWork:
-    """``rows`` of ``length`` elements, each costing ``per`` cycles of its class."""
-
-    per: Mapping[str, int]
-    rows: Expr
-    length: Expr = ONE
-
-
-@dataclass(slots=True)
-class Cost:
-    """What an op asks of the machine. ``fused``: vector work overlaps the array. ``weights``: which and how many
-    rows are read (None: all). ``kv_read``, ``kv_write``: cache elements."""
-
-    gemms: list[Gemm] = field(default_factory=list)
-    vec: list[VecWork] = field(default_factory=list)
-    weights: list[tuple[WeightUse, Expr | None]] = field(default_factory=list)
-    kv_read: Expr = field(default_factory=lambda: as_expr(0))
-    kv_write: Expr = field(default_factory=lambda: as_expr(0))
-    fused: bool = False
-    resident: list[WeightUse] = field(default_factory=list)
-    """Weights of this op that another op (the RoPE prologue) reads."""
-    rereads: dict[str, int] = field(default_factory=dict)
-    """Weights that every step of a recurrence needs: by name, the steps. Those that do not stay on chip are read in
-    each."""
-    cpu: str = ""
-    """Why the op runs on the CPU, if it does."""
-    cache_inputs: tuple[int, ...] = ()
-    cache_outputs: tuple[int, ...] = ()
-    """Inputs and outputs that are the KV cache, charged through ``kv_read`` and ``kv_write``."""
-
-
 class Context:
     """A node and what is known of its inputs. A rule sets the outputs and returns a :class:`Cost`, None for a view."""
 
@@ -139,6 +85,8 @@ class Context:
         self.outputs: dict[str, Value] = {}
         self.used: set[str] = set()
         """Stored tensors that the rule has charged."""
+        self.steering: str | None = None
+        """The input that :meth:`unknown` stopped at."""
 
     def fail(self, what: str, do: str = "") -> NoReturn:
         """Stop with an error that names this node."""
@@ -150,11 +98,16 @@ class Context:
             raise EmptyCacheError(f"{self.node}: {what}; over an empty cache they do", place=Place(self.file))
         self.fail(what)
 
+    def unknown(self, index: int, what: str) -> NoReturn:
+        """Stop since input ``index`` is not known before the run; who knows the graph says how to make it known."""
+        self.steering = self.node.inputs[index]
+        self.fail(what)
+
     def value(self, index: int) -> Value:
         """Input number ``index``, which must be given."""
         value = self.inputs[index] if index < len(self.inputs) else None
         if value is None:
-            self.fail(f"input {index} is missing")
+            self.fail(f"input {index} is missing", "check the model with onnx")
         return value
 
     def optional(self, index: int) -> Value | None:
@@ -166,7 +119,7 @@ class Context:
         if name in self.node.attrs:
             return self.node.attrs[name]
         if default is None:
-            self.fail(f"attribute '{name}' is missing")
+            self.fail(f"attribute '{name}' is missing", "check the model with onnx")
         return default
 
     def ints(self, index: int, attr: str | None = None) -> tuple[int, ...] | None:
@@ -174,9 +127,8 @@ class Context:
         value = self.optional(index)
         if value is not None:
             if value.const is None or not all(c.is_const for c in value.const):
-                self.fail(
-                    f"input {index} '{self.node.inputs[index]}' steers the shape, but is not known before the run"
-                )
+                name = self.node.inputs[index]
+                self.unknown(index, f"input {index} '{name}' steers the shape, but is not known before the run")
             return tuple(int(c) for c in value.const)
         if attr is not None and attr in self.node.attrs:
             got = self.node.attrs[attr]

@@ -124,11 +124,9 @@ class Walk:
         first = " and ".join(f"--bind {i}=NUMBER" for i in inputs)
         return f"add {first}, or --assume {node.label}={example}" if first else f"add --assume {node.label}={example}"
 
-    def how_bound(self, node: Node) -> str:
-        """How to make known what steers ``node``: bind the scalar inputs its integers come from; empty without any."""
-        values = [(i, self.values.get(i)) for i in node.inputs]
-        unknown = [i for i, v in values if v is not None and v.const is None and v.dtype in INTEGER]
-        names = sorted({s for i in unknown for s in self._sources(i)})
+    def how_bound(self, name: str) -> str:
+        """How to make ``name`` known: bind the scalar inputs it comes from; empty where it comes from others too."""
+        names = self._sources(name)
         return "add " + " and ".join(f"--bind {n}=NUMBER" for n in names) if names else ""
 
     def after(self, node: Node, most: int = 4) -> list[str]:

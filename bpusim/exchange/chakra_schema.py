@@ -138,7 +138,7 @@ def read_messages(path: Path) -> tuple[Any, list[Any]]:
         else:
             metadata = message
     if not nodes:
-        raise TraceError("the execution trace has no node", place=place)
+        raise TraceError("the execution trace has no node", place=place, do="export one of a phase with ops")
     return metadata, nodes
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bpusim.errors import TraceError
 from bpusim.exchange.chakra_schema import NODE_TYPES, VERSION, attribute, messages, write_messages
 from bpusim.trace import Op, Repeat, Trace
 from bpusim.trace.roofline import Position, Roof, op_time
@@ -28,7 +29,10 @@ _PASS = re.compile(r"\{i(?:\+(\d+))?\}")
 
 
 def export_chakra(trace: Trace, at: Position, roof: Roof, path: Path) -> int:
-    """Write the phase, repeats unrolled; the number of nodes. Raises :class:`TraceError`."""
+    """Write the phase, repeats unrolled; the number of nodes. Raises :class:`TraceError`, also for a phase without ops:
+    a file without nodes is none that can be read."""
+    if not trace.phase(at.phase).items:
+        raise TraceError(f"phase '{at.phase}' of '{trace.header.model}' has no op to export", do="export another")
     writer = _Writer(trace, at, roof)
     for op, k in _unrolled(trace, at.phase):
         writer.op(op, k)

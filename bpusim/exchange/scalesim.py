@@ -187,9 +187,9 @@ def import_scalesim(
 
 
 def _lower(layer: Layer, id_: str, plan: Plan, target: Target, source: str, sink: str) -> tuple[Op, Tensor]:
+    from bpusim.compiler.costs import Cost, Gemm, VecWork
     from bpusim.compiler.dims import as_expr
     from bpusim.compiler.quant import WeightUse
-    from bpusim.compiler.values import Cost, Gemm, VecWork
 
     conv = layer.kind != "Gemm"
     gemm = Gemm(as_expr(layer.m), as_expr(layer.k), as_expr(layer.n), layer.groups, stored=True)

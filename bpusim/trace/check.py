@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from bpusim.errors import TraceError
 from bpusim.ports import MOVES
-from bpusim.trace.model import Coefs, Op, Repeat, Trace, buffer_kind
+from bpusim.trace.model import Op, Trace, buffer_kind
 from bpusim.trace.program import CallProgram, CpuWork, Program
 from bpusim.trace.roofline import Position, folded
 
@@ -80,29 +80,18 @@ def _tensors(trace: Trace, report: Report) -> None:
 
 
 def _spills(trace: Trace, phase: str, report: Report) -> None:
-    """What is spilled is written before it is read, and read by somebody.
-
-    A repeat's first pass may read what was made ahead of it under the name that its own passes give: the sizes agree.
-    """
+    """What is spilled is written before it is read, and read by somebody. ``'`` behind a name: of another pass."""
     law = "spilled tensors that are written, then read"
-    written: dict[str, Coefs] = {}
-    read, carried = set[str](), list[Coefs]()
-    for item in trace.phase(phase).items:
-        body = item.body if isinstance(item, Repeat) else (item,)
-        later = {b for op in body for b in op.write} if isinstance(item, Repeat) else set()
-        for op in body:
-            for b, coefs in op.read.items():
-                if not b.startswith("spill:"):
-                    continue
-                if b not in written and b in later:
-                    carried.append(coefs)
-                where = f"phase '{phase}', op '{op.id}'"
-                report.hold(law, b in written or b in later, f"{where}: reads '{b}', which nobody wrote before it")
-                read.add(b)
-            written |= {b: c for b, c in op.write.items() if b.startswith("spill:")}
-    for b, coefs in written.items():
-        what = f"phase '{phase}': nobody reads '{b}', which is written"
-        report.hold(law, b in read or coefs in carried, what)
+    written, read = set[str](), set[str]()
+    for op in trace.phase(phase).ops():
+        taken = {b.rstrip("'") for b in op.read if b.startswith("spill:")}
+        for b in taken:
+            what = f"phase '{phase}', op '{op.id}': reads '{b}', which nobody wrote before it"
+            report.hold(law, b in written, what)
+        read |= taken
+        written |= {b.rstrip("'") for b in op.write if b.startswith("spill:")}
+    for b in sorted(written):
+        report.hold(law, b in read, f"phase '{phase}': nobody reads '{b}', which is written")
 
 
 def _ops(trace: Trace, at: Position, report: Report) -> None:

@@ -220,6 +220,25 @@ def test_a_cache_that_is_updated_in_place(hand: Make) -> None:
     assert (moved["io", False], moved["io", True]) == ((32 + 16 + 16) * 2, 32 * 2)
 
 
+@pytest.mark.parametrize(
+    ("kind", "entries", "cached"),
+    [("inputs", 9, True), ("inputs", 4, False), ("one made", 9, False), ("joined", 9, False)],
+)
+def test_which_inputs_are_a_cache(hand: Make, kind: str, entries: int, cached: bool) -> None:
+    """4 queries. Keys and values are the cache where both are inputs and not as many as the queries."""
+    past = [1, 2, entries, 8]
+    inputs = {"q": [1, 2, 4, 8], "k": past, "v": past}
+    nodes = [node("Attention", ["q", "k", "v"], ["y"])]
+    if kind == "one made":
+        nodes = [node("Relu", ["v"], ["w"]), node("Attention", ["q", "k", "w"], ["y"])]
+    elif kind == "joined":
+        inputs = {**inputs, "nk": [1, 2, 4, 8], "nv": [1, 2, 4, 8]}
+        nodes = [node("Concat", [n, f"n{n}"], [f"{n}{n}"], axis=2) for n in "kv"]
+        nodes.append(node("Attention", ["q", "kk", "vv"], ["y"]))
+    moved = hand(nodes, inputs, ["y"], opset=23).trace().bind("frame").traffic()
+    assert moved.get(("kv", False), 0) == (2 * 2 * entries * 8 * 4 if cached else 0)
+
+
 def test_a_window_of_the_standard_set(hand: Make) -> None:
     """Opset 25: 15 positions to the left of the current one, and itself."""
     made = node("Attention", ["q", "k", "v", "", "pk", "pv"], ["y", "nk", "nv"], left_window_size=15)

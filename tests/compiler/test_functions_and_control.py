@@ -194,8 +194,71 @@ def test_an_empty_loop_without_end_is_refused(trace: Callable[..., Trace]) -> No
     loop = node("Loop", ["", "true", "x"], ["y"], name="lp", body=body)
     proto = model([loop], *io([1, 8], [1, 8]), [stored("true", np.array(True))])
     assert refusal(trace, proto) == [
-        "more than 20000 nodes once loops are unrolled; bind or assume a smaller trip count"
+        "Loop 'lp': its condition 'going' still holds after 20000 passes of 0 nodes; at most 20000 nodes are unrolled; "
+        "give it a trip count, or a condition that becomes false sooner"
     ]
+
+
+ENDLESS = {
+    "handed through": ([], ON),
+    "of a constant": ([], node("Identity", ["true"], ["on"])),
+    "of the pass": ([], node("Less", ["i", "far"], ["on"])),
+    "by way of others": ([node("Add", ["i", "i"], ["twice"])], node("Less", ["twice", "far"], ["on"])),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_a_loop_without_end_is_refused_before_its_first_pass(
+    trace: Callable[..., Trace], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("bpusim.compiler.control._pass", None)
+    nodes, go = ENDLESS[kind]
+    proto = _loop([STEP, *nodes], go, trips="")
+    proto.graph.initializer.append(stored("far", np.int64(10**9)))
+    (told,) = refusal(trace, proto)
+    assert told.startswith("Loop 'lp': its condition 'on' still holds after")
+    assert f"passes of {len(nodes) + 2} nodes; at most 20000 nodes are unrolled; give it a trip count" in told
+
+
+@pytest.mark.parametrize(("last", "passes"), [(0, 1), (8, 9), (9, 10), (10, None)])
+def test_the_longest_loop_is_taken_whole(
+    trace: Callable[..., Trace], monkeypatch: pytest.MonkeyPatch, last: int, passes: int | None
+) -> None:
+    """Two nodes a pass; of 20 nodes at most, ten passes are the most."""
+    monkeypatch.setattr("bpusim.compiler.control.MOST", 20)
+    proto = _loop([STEP], node("Less", ["i", "far"], ["on"]), trips="")
+    proto.graph.initializer.append(stored("far", np.int64(last)))
+    if passes is None:
+        assert "still holds after 10 passes of 2 nodes; at most 20 nodes" in refusal(trace, proto)[0]
+    else:
+        assert macs(trace(proto)) == passes * 64
+
+
+@pytest.mark.parametrize(("step", "passes"), [(30, 4), (100, 1), (0, None)])
+def test_a_loop_that_a_count_of_its_own_ends(trace: Callable[..., Trace], step: int, passes: int | None) -> None:
+    """A second state counts up from 0 by ``step`` until it is 100 or more."""
+    body = helper.make_graph(
+        [STEP, node("Add", ["n", "step"], ["m"]), node("Less", ["m", "end"], ["on"])],
+        "body",
+        [value("i", INT64, []), value("going", BOOL, []), value("s", FLOAT, [1, 8]), value("n", INT64, [])],
+        [value("on", BOOL, []), value("t", FLOAT, [1, 8]), value("m", INT64, [])],
+    )
+    numbers = {"zero": 0, "step": step, "end": 100}
+    weights = [W8, stored("true", np.array(True)), *(stored(n, np.int64(v)) for n, v in numbers.items())]
+    loop = node("Loop", ["", "true", "x", "zero"], ["y", "count"], name="lp", body=body)
+    proto = model([loop], *io([1, 8], [1, 8]), weights)
+    if passes is None:
+        assert "its condition 'on' still holds" in refusal(trace, proto)[0]
+    else:
+        assert macs(trace(proto)) == passes * 64
+
+
+def test_a_node_without_results_is_left_out(trace: Callable[..., Trace]) -> None:
+    """A loop that makes nothing leads to no output, whatever is in it."""
+    body = helper.make_graph([ON], "body", [value("i", INT64, []), value("going", BOOL, [])], [value("on", BOOL, [])])
+    loop = node("Loop", ["", "true"], [], body=body)
+    proto = model([loop, node("Relu", ["x"], ["y"])], *io([1, 8], [1, 8]), [stored("true", np.array(True))])
+    assert "leads to no output" in trace(proto).header.report["notes"][0]
 
 
 def test_a_loop_of_no_pass_hands_its_state_through(trace: Callable[..., Trace]) -> None:

@@ -59,13 +59,37 @@ def test_a_data_file_that_is_a_pointer_is_as_good_as_missing(tmp_path: Path, cor
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"length": 100}, "tensor 'w': the file states offset None, 100 bytes; its dims need 16384 bytes"),
-        ({"offset": -4}, "tensor 'w': the file states offset -4, None bytes; its dims need 16384 bytes"),
+        ({"length": 100}, "tensor 'w': the file states 100 bytes of data; its dims need 16384; export the model again"),
+        ({"length": 16385}, "tensor 'w': the file states 16385 bytes of data; its dims need 16384"),
+        ({"length": -4}, "tensor 'w': the file states -4 bytes of data; its dims need 16384"),
+        ({"offset": -4}, r"tensor 'w': its data begin at byte -4 of 'w\.data'; export the model again"),
+        ({"offset": "x"}, "tensor 'w': its data offset or length is no number; export the model again"),
     ],
 )
 def test_an_entry_that_cannot_be(tmp_path: Path, core: CoreSpec, more: dict[str, int], message: str) -> None:
     with pytest.raises(CompileError, match=message):
         compile_model(_beside(tmp_path, external([64, 64], "w.data", **more)), core)
+
+
+def test_data_elsewhere_without_a_place(tmp_path: Path, core: CoreSpec) -> None:
+    """No entry says where: as good as a file that is missing, and told."""
+    tensor = external([64, 64], "w.data")
+    del tensor.external_data[:]
+    told: list[str] = []
+    assert compile_model(_beside(tmp_path, tensor), core, warn=told.append).resident_bytes == 16_384
+    assert told == ["data file that is not named: 1 tensor, first 'w'; sizes are from the dims"]
+
+
+def test_a_length_that_the_data_need_is_right(tmp_path: Path, core: CoreSpec) -> None:
+    path = _beside(tmp_path, external([64, 64], "w.data", length=16384, offset=4096))
+    assert compile_model(path, core).resident_bytes == 16_384
+
+
+def test_a_size_below_zero_names_the_file(tmp_path: Path, core: CoreSpec) -> None:
+    path = _beside(tmp_path, external([-64, 64], "w.data"))
+    with pytest.raises(CompileError, match=r"tensor 'w' has a negative size: \[-64, 64\]; export") as e:
+        compile_model(path, core)
+    assert str(e.value.problems[0].place) == str(path)
 
 
 def test_every_bad_location_is_told_at_once(tmp_path: Path, core: CoreSpec) -> None:
@@ -258,7 +282,7 @@ def test_a_table_cast_for_one_of_its_uses_is_one(trace: Callable[..., Trace]) ->
 def test_a_tensor_with_too_few_bytes_inside_the_file(trace: Callable[..., Trace]) -> None:
     short = TensorProto(name="w", dims=[64, 64], data_type=FLOAT, raw_data=bytes(1000))
     assert refusal(trace, product([1, 64], [64, 64], [1, 64], short)) == [
-        "tensor 'w': its dims [64, 64] need 16384 bytes, the file holds 1000"
+        "tensor 'w': its dims [64, 64] need 16384 bytes, the file holds 1000; export the model again"
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpusim.compiler.layers import template
+from bpusim.compiler.names import template
 from bpusim.compiler.repeats import Run, find_repeats
 
 

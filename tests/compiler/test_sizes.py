@@ -13,6 +13,7 @@ from protos import W8, analysis, io, macs, refusal
 
 from bpusim.compiler import load_graph
 from bpusim.compiler.symbols import bind, expression
+from bpusim.errors import CompileError
 from bpusim.trace import Trace
 
 BOOL = TensorProto.BOOL
@@ -53,9 +54,25 @@ def test_names_that_are_no_expressions(name: str) -> None:
 def test_a_division_that_leaves_a_rest_asks_for_a_number(trace: Callable[..., Trace]) -> None:
     proto = model([node("Relu", ["x"], ["y"])], *io(["n", "(n + 1) / 2"], []))
     assert refusal(trace, proto, bind={"n": 2}) == [
-        "the size '(n + 1) / 2' has no whole value; bind it: --bind \"(n + 1) / 2=NUMBER\""
+        "the size '(n + 1) / 2' has no whole value for n = 2; bind others, or itself: --bind \"(n + 1) / 2=NUMBER\""
     ]
     assert trace(proto, bind={"n": 3}).bind("frame").traffic()["io", False] == 3 * 2 * 2
+
+
+@pytest.mark.parametrize(
+    ("dims", "bound", "message"),
+    [
+        (["a/b", "a", "b"], {"a": 3, "b": 2}, "the size 'a/b' has no whole value for a = 3, b = 2"),
+        (["a/b", "a", "b"], {"a": 3, "b": 0}, "the size 'a/b' has no whole value for a = 3, b = 0"),
+        (["n - 5", 4], {"n": 3}, "the size 'n - 5' comes to -2 for n = 3; bind others"),
+    ],
+)
+def test_a_size_without_a_value_names_the_file(
+    trace: Callable[..., Trace], dims: list[Any], bound: dict[str, int], message: str
+) -> None:
+    with pytest.raises(CompileError) as e:
+        trace(model([node("Relu", ["x"], ["y"])], *io(dims, [])), bind=bound)
+    assert str(e.value).startswith(f"m.onnx: error: {message}")
 
 
 def test_a_shape_binds_the_symbols_of_other_inputs(trace: Callable[..., Trace]) -> None:

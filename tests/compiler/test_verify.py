@@ -18,6 +18,7 @@ from bpusim.compiler.rules import RULES
 from bpusim.compiler.verify import Row, Verifier
 from bpusim.errors import CompileError
 from bpusim.hardware.presets import machine_preset
+from bpusim.scenario import load_machine
 
 FLOAT, INT64, BOOL, INT8, UINT8 = (
     TensorProto.FLOAT,
@@ -26,7 +27,9 @@ FLOAT, INT64, BOOL, INT8, UINT8 = (
     TensorProto.INT8,
     TensorProto.UINT8,
 )
+MS = "com.microsoft"
 RNG = np.random.default_rng(7)
+AFFINE = {n: RNG.standard_normal(8).astype(np.float32) for n in "gbc"}
 
 
 def op(kind: str, inputs: str, outputs: str, **attrs: Any) -> NodeProto:
@@ -265,8 +268,71 @@ def test_every_rule_passes(proto: ModelProto, applied: set[str]) -> None:
     assert rules(proto) == applied
 
 
+DECOMPOSED = [
+    model([op("Gelu", "x", "y")], {"x": [2, 8]}, ["y"], opset=20),
+    model([op("HardSwish", "x", "y")], {"x": [2, 8]}, ["y"]),
+    model([op("Mish", "x", "y")], {"x": [2, 8]}, ["y"], opset=18),
+    model([op("Swish", "x", "y")], {"x": [2, 8]}, ["y"], opset=24),
+    model([op("Swish", "x", "y", alpha=1.5)], {"x": [2, 8]}, ["y"], opset=24),
+    model([op("QuickGelu", "x", "y", domain=MS)], {"x": [2, 8]}, ["y"]),
+    model([op("LayerNormalization", "x g b", "y")], {"x": [2, 8]}, ["y"], AFFINE),
+    model([op("LayerNormalization", "x g", "y", epsilon=0.5)], {"x": [2, 8]}, ["y"], AFFINE, opset=18),
+    model([op("RMSNormalization", "x g", "y")], {"x": [2, 8]}, ["y"], AFFINE, opset=23),
+    model([op("SimplifiedLayerNormalization", "x g", "y")], {"x": [2, 8]}, ["y"], AFFINE),
+    model([op("SkipLayerNormalization", "x z g b c", "y", domain=MS)], {"x": [1, 2, 8], "z": [1, 2, 8]}, ["y"], AFFINE),
+    model([op("SkipSimplifiedLayerNormalization", "x z g", "y", domain=MS)], {"x": [1, 2, 8], "z": [1, 2, 8]}, ["y"],
+          AFFINE),
+]  # fmt: skip
+"""An op each of those that a toolchain may do without, by what else it takes."""
+
+
+@pytest.fixture
+def without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[ModelProto], None]:
+    """``without(proto)``: from here on for a toolchain that takes no op like the only one of ``proto``."""
+
+    def use(proto: ModelProto) -> None:
+        lines = f'about: a test\nextends: "1.0"\nwithout: [{proto.graph.node[0].op_type}]\n'
+        (tmp_path / "few.yaml").write_text(lines, encoding="utf-8")
+        machine = load_machine("bpu80", {"machine.cores.toolchain": str(tmp_path / "few.yaml")})
+        monkeypatch.setattr(sys.modules[__name__], "machine_preset", lambda _: machine)
+
+    return use
+
+
+@pytest.mark.parametrize("proto", DECOMPOSED, ids=lambda p: p.graph.node[0].op_type)
+def test_what_a_toolchain_does_not_take_is_verified(proto: ModelProto, without: Callable[[ModelProto], None]) -> None:
+    """The op against those in its place, and the whole graph."""
+    if any(n.domain == MS or n.op_type.startswith("Simplified") for n in proto.graph.node):
+        pytest.importorskip("onnxruntime")
+    without(proto)
+    assert rules(proto) == {"decomposed"}
+
+
+def test_every_op_that_may_be_rewritten_is_verified() -> None:
+    """Silu is of no operator set that an evaluator knows."""
+    from bpusim.compiler.decompose import DECOMPOSED as TYPES
+
+    assert {p.graph.node[0].op_type for p in DECOMPOSED} == set(TYPES) - {"Silu"}
+
+
+def test_a_wrong_decomposition_is_caught(
+    without: Callable[[ModelProto], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """QuickGelu's factor taken for Swish's."""
+    proto = DECOMPOSED[3]
+    without(proto)
+    monkeypatch.setattr("bpusim.compiler.decompose.DECOMPOSED", {"Swish": wrong_swish})
+    assert "decomposed, Swish 'n_y': max abs error" in caught(proto)
+
+
+def wrong_swish(steps: Any, _: Any) -> bool:
+    x = steps.node.inputs[0]
+    steps.add("Mul", x, steps.add("Sigmoid", steps.add("Mul", x, steps.number("alpha", 1.702))))
+    return True
+
+
 def test_the_models_above_have_every_rule() -> None:
-    kinds = {"branch taken"}  # with the loops
+    kinds = {"branch taken", "decomposed"}  # with the loops, and for toolchains of less
     rows = {r for m in (functions(), old(), shapes(), norm(), moved("Relu")) for r in rules(m)}
     assert rows | kinds == set(REWRITES)
 

@@ -240,6 +240,14 @@ def test_what_is_not_of_one_device_is_refused(
     assert "x.et: error: " in str(caught.value)
 
 
+def test_a_phase_without_ops_is_not_exported(et: Path, roof: Roof) -> None:
+    """What it would be written as could not be read."""
+    empty = Trace(Header(model="m", target={}), (), {"frame": Phase("frame", 0, ("1",), ())})
+    with pytest.raises(TraceError, match="phase 'frame' of 'm' has no op to export; export another"):
+        export_chakra(empty, Position.of(empty, "frame", 0, None, 1), roof, et)
+    assert not et.exists()
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

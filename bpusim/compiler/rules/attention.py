@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bpusim.compiler.dims import Expr, as_expr
+import onnx
+
+from bpusim.compiler.dims import ONE, Expr, as_expr
 from bpusim.compiler.rules.heads import (
     SOFTCAP,
     Shape,
@@ -14,10 +16,25 @@ from bpusim.compiler.rules.heads import (
     valid_entries,
     width_of_head,
 )
+from bpusim.compiler.rules.operands import (
+    AGAIN,
+    Rows,
+    check_mask,
+    check_padding,
+    check_past,
+    check_rows,
+    count_of,
+    differ,
+    rows_of,
+    unlike,
+)
 from bpusim.compiler.rules.projected import projected_attention
 from bpusim.compiler.values import Context, Cost, VecWork
 
 __all__ = ["RULES"]
+
+_SHORTER = 24
+"""From this operator set on a mask may be shorter than what it masks."""
 
 
 def _rotate(ctx: Context, cost: Cost, rotated: Expr, tokens: Expr, tables: tuple[int, int]) -> None:
@@ -33,25 +50,33 @@ def _rotate(ctx: Context, cost: Cost, rotated: Expr, tokens: Expr, tables: tuple
 def _group_query_attention(ctx: Context) -> Cost:
     """``com.microsoft::GroupQueryAttention``."""
     query, key, past = ctx.value(0), ctx.optional(1), ctx.optional(3)
-    heads, kv_heads = ctx.attr("num_heads"), ctx.attr("kv_num_heads")
+    heads, kv_heads = count_of(ctx, "num_heads"), count_of(ctx, "kv_num_heads")
+    if len(query.dims) != 3:
+        ctx.fail(f"the queries {list(query.dims)} have {len(query.dims)} dimensions, not 3", AGAIN)
     width = ctx.number(query.dims[-1], "the width of the query")
     head_dim, rest = divmod(width, heads if key is not None else heads + 2 * kv_heads)
     if rest or heads % kv_heads:
-        ctx.fail(f"width {width} does not divide into {heads} heads and {kv_heads} KV heads")
-    for what, given in (("keys", key), ("values", ctx.optional(2))):
-        if given is not None and len(given.dims) == 3 and given.dims[2] != kv_heads * head_dim:
-            ctx.fail(f"{what} {list(given.dims)} are not {kv_heads} heads of {head_dim}")
-    if past is not None and past.dims[1] != kv_heads:
-        ctx.fail(f"a cache {list(past.dims)} is not of {kv_heads} heads")
+        ctx.fail(f"width {width} does not divide into {heads} heads and {kv_heads} KV heads", AGAIN)
     batch, tokens = query.dims[0], query.dims[1]
+    rows = [Rows(what, batch, kv_heads, tokens, head_dim) for what in ("keys", "values")]
+    for own, given in zip(rows, (key, None if key is None else ctx.value(2)), strict=True):
+        if given is not None and unlike(given.dims, (batch, tokens, kv_heads * head_dim)):
+            what = (
+                f"the {own.what} {list(given.dims)} are not {kv_heads} heads of {head_dim} for each token and sequence"
+            )
+            ctx.fail(f"{what} of the queries {list(query.dims)}", AGAIN)
+    stored = head_dim  # elements of a cached row: fewer where several share a byte
+    if past is not None and past.dims[-1].is_const:
+        stored = int(past.dims[-1])
+        if stored != head_dim and (past.dtype != onnx.TensorProto.UINT8 or not stored or head_dim % stored):
+            ctx.fail(f"a cache {list(past.dims)} of rows of {stored}, not {head_dim}", AGAIN)
+    check_past(ctx, (past, ctx.optional(4)), [replace(own, width=stored) for own in rows])
     one_sequence(ctx, batch)
     capacity = as_expr(0) if past is None else past.dims[2]
     valid = capacity if past is None else valid_entries(ctx, capacity, tokens, ctx.optional(6))
     ctx.out((batch, tokens, heads * head_dim))
     held = capacity + tokens if valid == capacity else capacity  # of a known total: a buffer used in place
-    stored = head_dim  # elements of a cached row: fewer where several share a byte
-    if past is not None and past.dims[3].is_const:
-        stored = int(past.dims[3])
+    check_mask(ctx, 10, (batch, heads, tokens), (valid + tokens, held))
     for index in (1, 2):
         ctx.out((batch, kv_heads, held, stored), index=index, dtype=None if past is None else past.dtype)
     left = ctx.attr("local_window_size", -1)
@@ -69,37 +94,47 @@ def _group_query_attention(ctx: Context) -> Cost:
     return cost
 
 
+def _apart(ctx: Context, heads: int) -> tuple[Rows, Rows, Rows]:
+    """Queries, keys and values of a multi-head attention: apart, or two or three of them packed together."""
+    query, key = ctx.value(0), ctx.optional(1)
+    packed = query if key is None else key
+    names = ("queries", "keys", "values")[0 if key is None else 1 :]
+    if len(packed.dims) == 5:  # those of each head packed together
+        if packed.dims[2] != heads or packed.dims[3] != len(names):
+            what = "query" if key is None else "key"
+            ctx.fail(f"a packed {what} {list(packed.dims)} is not [batch, tokens, {heads}, {len(names)}, width]", AGAIN)
+        width = ctx.number(packed.dims[4], "the width of a head")
+        made = [Rows(n, packed.dims[0], heads, packed.dims[1], width) for n in names]
+    elif key is None and ctx.node.type == "DecoderMaskedMultiHeadAttention":  # side by side
+        width = width_of_head(ctx, packed.dims[-1], 3 * heads, "packed query")
+        made = [Rows(n, packed.dims[0], heads, packed.dims[1], width) for n in names]
+    else:
+        made = [rows_of(ctx, "keys", ctx.value(1), heads), rows_of(ctx, "values", ctx.value(2), heads)]
+    if len(made) == 2:
+        made.insert(0, rows_of(ctx, "queries", query, heads))
+    check_rows(ctx, *made)
+    return made[0], made[1], made[2]
+
+
 def _multi_head_attention(ctx: Context) -> Cost:
     """``com.microsoft::MultiHeadAttention`` and its decoding form: apart, packed, or with keys of another sequence."""
     masked = ctx.node.type == "DecoderMaskedMultiHeadAttention"
     first = 5 if masked else 6
-    query, key, value = ctx.value(0), ctx.optional(1), ctx.optional(2)
-    heads = ctx.attr("num_heads")
-    batch, tokens = query.dims[0], query.dims[1]
-    if len(query.dims) == 5:  # queries, keys and values of each head packed together
-        head_dim = v_dim = ctx.number(query.dims[4], "the width of a head")
-        if query.dims[2] != heads or query.dims[3] != 3:
-            ctx.fail(f"a packed query {list(query.dims)} is not [batch, tokens, {heads}, 3, width]")
-        new = tokens
-    else:
-        head_dim = v_dim = width_of_head(ctx, query.dims[-1], heads, "query")
-        new = tokens
-        if key is not None and len(key.dims) == 5:
-            new = key.dims[1]
-        elif key is not None:
-            new = key.dims[2] if len(key.dims) == 4 else key.dims[1]
-            if value is not None:
-                v_dim = (
-                    ctx.number(value.dims[3], "the width of a head")
-                    if len(value.dims) == 4
-                    else width_of_head(ctx, value.dims[-1], heads, "value")
-                )
+    key, value = ctx.optional(1), ctx.optional(2)
+    heads = count_of(ctx, "num_heads")
+    queries, keys, values = _apart(ctx, heads)
+    batch, tokens, new, head_dim, v_dim = queries.batch, queries.length, keys.length, queries.width, values.width
     past = ctx.optional(first)
+    check_past(ctx, (past, ctx.optional(first + 1)), (keys, values))
     old = as_expr(0) if past is None else past.dims[2]
     held = old + new
+    totals = [old + new]
     stated = ctx.optional(7) if masked else None  # valid entries of a buffer that is used in place
     if stated is not None and stated.const is not None:
         old, held = valid_entries(ctx, old, new, replace(stated, const=(stated.const[0] + new,))), old
+        totals += [old + new, held]
+    check_padding(ctx, 3 if masked else 4, batch, tokens, [*totals, new])
+    check_mask(ctx, 4 if masked else 5, (batch, heads, tokens), totals)
     ctx.out((batch, tokens, heads * v_dim))
     for index, width in ((1, head_dim), (2, v_dim)):
         ctx.out((batch, heads, held, width), index=index)
@@ -116,6 +151,9 @@ def _multi_head_attention(ctx: Context) -> Cost:
         cost.cache_inputs = (1, 2)
     bias = ctx.optional(10 if masked else 3)
     if bias is not None:
+        wanted = heads * (2 * head_dim + v_dim)
+        if differ(bias.elements, wanted):
+            ctx.fail(f"the bias {list(bias.dims)} is not of {wanted} elements for queries, keys and values", AGAIN)
         cost.vec.append(VecWork({"add": 1}, (tokens + new) * count, as_expr(heads * head_dim)))
         cost.weights += ctx.operand(bias, "bias")
     return cost
@@ -127,22 +165,24 @@ def _attention(ctx: Context) -> Cost:
         return projected_attention(ctx)
     query, key, value = ctx.value(0), ctx.value(1), ctx.value(2)
     past = ctx.optional(4)
-    if len(query.dims) == 4:
-        heads, kv_heads = (ctx.number(v.dims[1], "the number of heads") for v in (query, key))
-        head_dim, v_dim = (ctx.number(v.dims[3], "the width of a head") for v in (query, value))
-        tokens, new = query.dims[2], key.dims[2]
-    else:
-        heads, kv_heads = ctx.attr("q_num_heads"), ctx.attr("kv_num_heads")
-        head_dim = width_of_head(ctx, query.dims[-1], heads, "query")
-        v_dim = width_of_head(ctx, value.dims[-1], kv_heads, "value")
-        tokens, new = query.dims[1], key.dims[1]
+    apart = len(query.dims) == 4
+    queries = rows_of(ctx, "queries", query, None if apart else count_of(ctx, "q_num_heads"))
+    kv_heads = queries.heads if apart else count_of(ctx, "kv_num_heads")
+    keys, values = (
+        rows_of(ctx, what, v, None if len(v.dims) == 4 else kv_heads) for what, v in (("keys", key), ("values", value))
+    )
+    check_rows(ctx, queries, keys, values)
+    check_past(ctx, (past, ctx.optional(5)), (keys, values))
+    heads, kv_heads, head_dim, v_dim = queries.heads, keys.heads, queries.width, values.width
+    tokens, new = queries.length, keys.length
     if heads % kv_heads:
-        ctx.fail(f"{heads} query heads do not share {kv_heads} KV heads evenly")
+        ctx.fail(f"{heads} query heads do not share {kv_heads} KV heads evenly", AGAIN)
     batch = ctx.number(query.dims[0], "the batch")
     if past is not None:
         one_sequence(ctx, query.dims[0])
     capacity = as_expr(0) if past is None else past.dims[2]
     valid = new if past is not None else valid_entries(ctx, new, as_expr(0), ctx.optional(6))
+    check_mask(ctx, 3, (queries.batch, heads, tokens), (capacity + new, ONE), shorter=ctx.opset >= _SHORTER)
     left = ctx.attr("left_window_size", -1)
     old = seen_entries(ctx, capacity, left)
     looked_at = valid

@@ -22,7 +22,7 @@ def _reshape(ctx: Context) -> None:
     shape = ctx.optional(1)
     wanted = shape.const if shape is not None else tuple(as_expr(d) for d in ctx.attr("shape"))
     if wanted is None:
-        ctx.fail(f"the shape '{ctx.node.inputs[1]}' is not known before the run")
+        ctx.unknown(1, f"the shape '{ctx.node.inputs[1]}' is not known before the run")
     zero = ctx.attr("allowzero", 0)
     dims: list[Expr] = []
     for i, d in enumerate(wanted):
@@ -107,7 +107,7 @@ def _expand(ctx: Context) -> None:
     value = ctx.value(0)
     shape = ctx.value(1).const
     if shape is None:
-        ctx.fail(f"the shape '{ctx.node.inputs[1]}' is not known before the run")
+        ctx.unknown(1, f"the shape '{ctx.node.inputs[1]}' is not known before the run")
     ctx.view(broadcast(ctx, [value, Value(shape, value.dtype)]))
 
 

@@ -9,6 +9,7 @@ import onnx
 from bpusim.compiler.dims import ONE, Expr, as_expr, product
 from bpusim.compiler.rules.conv import activation
 from bpusim.compiler.rules.elementwise import broadcast
+from bpusim.compiler.rules.operands import AGAIN, differ
 from bpusim.compiler.rules.quantise import QUANTISE_BY_RANGE
 from bpusim.compiler.values import Context, Cost, Gemm, Value, VecWork
 
@@ -138,10 +139,16 @@ def _gemm_of(ctx: Context, a: Value, b: Value, bias: int, dtype: int) -> Cost:
     if ka != kb:
         ctx.fail(f"shapes do not match: {list(a.dims)} by {list(b.dims)}")
     ctx.out((m, n), dtype=dtype)
+    added = ctx.optional(bias)
+    if added is not None and (
+        len(added.dims) > 2
+        or any(d != 1 and differ(d, own) for d, own in zip(reversed(added.dims), (n, m), strict=False))
+    ):
+        ctx.fail(f"C {list(added.dims)} does not broadcast to the result {[m, n]}", AGAIN)
     cost = stack(ctx, a, b, m, ka, n, ONE)
-    if ctx.optional(bias) is not None:
+    if added is not None:
         cost.vec.append(VecWork({"add": 1}, m, n))
-        cost.weights += ctx.operand(ctx.optional(bias), "bias")
+        cost.weights += ctx.operand(added, "bias")
     return cost
 
 

@@ -60,7 +60,7 @@ def _tile(ctx: Context) -> Cost:
     value = ctx.value(0)
     times = ctx.value(1).const
     if times is None or len(times) != len(value.dims):
-        ctx.fail(f"the repeats '{ctx.node.inputs[1]}' are not known, or not one for each dimension")
+        ctx.unknown(1, f"the repeats '{ctx.node.inputs[1]}' are not known, or not one for each dimension")
     return _copied(ctx, tuple(d * t for d, t in zip(value.dims, times, strict=True)))
 
 
@@ -87,7 +87,7 @@ def _crop(ctx: Context) -> Cost:
     shape = ctx.value(1).const
     axes = ctx.attr("axes", list(range(len(dims))))
     if shape is None or len(shape) != len(axes):
-        ctx.fail(f"the shape '{ctx.node.inputs[1]}' is not known, or not one size for each axis")
+        ctx.unknown(1, f"the shape '{ctx.node.inputs[1]}' is not known, or not one size for each axis")
     for a, size in zip(axes, shape, strict=True):
         dims[a % len(dims)] = size
     return _copied(ctx, tuple(dims))
@@ -134,7 +134,7 @@ def _cache_update(ctx: Context) -> Cost:
 def _one_hot(ctx: Context) -> Cost:
     index, depth, pair = ctx.value(0), ctx.value(1), ctx.value(2)
     if depth.const is None:
-        ctx.fail(f"the depth '{ctx.node.inputs[1]}' is not known before the run")
+        ctx.unknown(1, f"the depth '{ctx.node.inputs[1]}' is not known before the run")
     axis = ctx.axis(-1, len(index.dims) + 1)
     out = ctx.out((*index.dims[:axis], depth.const[0], *index.dims[axis:]), dtype=pair.dtype)
     assert out is not None
@@ -170,7 +170,7 @@ def _resize_sizes(ctx: Context) -> tuple[Expr, ...]:
     dims = list(value.dims)
     if sizes is not None and sizes.elements != 0:
         if sizes.const is None or len(sizes.const) != len(axes):
-            ctx.fail(f"the sizes '{ctx.node.inputs[3]}' are not known, or not one for each axis")
+            ctx.unknown(3, f"the sizes '{ctx.node.inputs[3]}' are not known, or not one for each axis")
         policy = ctx.attr("keep_aspect_ratio_policy", "stretch")
         if policy == "stretch":
             for a, size in zip(axes, sizes.const, strict=True):
@@ -212,7 +212,7 @@ def _affine_grid(ctx: Context) -> Cost:
     """A matrix of ``d`` rows by the ``d + 1`` homogeneous coordinates of every place."""
     size = ctx.value(1).const
     if size is None:
-        ctx.fail("the size is not known before the run")
+        ctx.unknown(1, "the size is not known before the run")
     space = size[2:]
     out = ctx.out((size[0], *space, len(space)))
     assert out is not None
@@ -250,7 +250,7 @@ def _relative_bias(ctx: Context) -> Cost:
     """``com.microsoft::RelativePositionBias``: one look-up for each head, row and column."""
     table, rows, cols = ctx.value(0), ctx.value(1).const, ctx.value(2).const
     if rows is None or cols is None:
-        ctx.fail("the lengths are not known before the run")
+        ctx.unknown(1 if rows is None else 2, "the lengths are not known before the run")
     return _copied(ctx, (1, table.dims[1], rows[0], cols[0]))
 
 

@@ -62,7 +62,7 @@ def _unpool(ctx: Context) -> Cost:
     dims: tuple[Expr | int, ...]
     if shape is not None:
         if shape.const is None:
-            ctx.fail("the output shape is not known before the run")
+            ctx.unknown(2, "the output shape is not known before the run")
         dims = shape.const
     else:
         kernel = list(ctx.attr("kernel_shape"))

@@ -6,6 +6,16 @@ from __future__ import annotations
 from bpusim.compiler.dims import ONE, as_expr
 from bpusim.compiler.rules.heads import Shape, attention_cost, one_sequence, width_of_head
 from bpusim.compiler.rules.linear import stack
+from bpusim.compiler.rules.operands import (
+    AGAIN,
+    check_mask,
+    check_padding,
+    check_rows,
+    count_of,
+    differ,
+    rows_of,
+    unlike,
+)
 from bpusim.compiler.values import Context, Cost, Gemm, VecWork
 
 __all__ = ["RULES", "projected_attention"]
@@ -15,7 +25,7 @@ def projected_attention(ctx: Context) -> Cost:
     """``com.microsoft::Attention`` and ``QAttention``: the projection of queries, keys and values is part of it."""
     quantised = ctx.node.type == "QAttention"
     value, weight, bias, past = ctx.value(0), ctx.value(1), ctx.optional(2), ctx.optional(8 if quantised else 4)
-    heads = ctx.attr("num_heads")
+    heads = count_of(ctx, "num_heads")
     batch, tokens = value.dims[0], value.dims[1]
     k, n = (ctx.number(d, "a size of the weight") for d in weight.dims)
     if value.dims[2] != k:
@@ -24,7 +34,14 @@ def projected_attention(ctx: Context) -> Cost:
     if q_width + k_width + v_width != n or q_width != k_width:
         ctx.fail(f"a weight of {n} columns is not {q_width}, {k_width} and {v_width} for queries, keys and values")
     key, v_dim = (width_of_head(ctx, as_expr(w), heads, "projection") for w in (q_width, v_width))
-    old = as_expr(0) if past is None else past.dims[3]
+    old = as_expr(0)
+    if past is not None:
+        if unlike(past.dims, (2, batch, heads, past.dims[3] if len(past.dims) == 5 else 0, key)) or key != v_dim:
+            ctx.fail(f"a cache {list(past.dims)} is not [2, {batch}, {heads}, entries, {key}]", AGAIN)
+        old = past.dims[3]
+    check_padding(ctx, 5 if quantised else 3, batch, tokens, (old + tokens, tokens))
+    if not quantised:
+        check_mask(ctx, 5, (batch, heads, tokens), (old + tokens,))
     ctx.out((batch, tokens, v_width), dtype=ctx.value(3).dtype if quantised else None)
     ctx.out((2, batch, heads, old + tokens, key), index=1, dtype=None if past is None else past.dtype)
     count = ctx.number(batch, "the batch")
@@ -45,7 +62,7 @@ def _packed_attention(ctx: Context) -> Cost:
 
     How long each is, the run decides: every token looks at the longest sequence there may be.
     """
-    value, heads = ctx.value(0), ctx.attr("num_heads")
+    value, heads = ctx.value(0), count_of(ctx, "num_heads")
     total = value.dims[0]
     projected = ctx.node.type == "PackedAttention"
     offsets = ctx.value(3 if projected else 4)
@@ -63,8 +80,12 @@ def _packed_attention(ctx: Context) -> Cost:
     elif len(value.dims) == 4:
         q_width = v_width = heads * ctx.number(value.dims[3], "the width of a head")
     else:
+        keys, values = ctx.value(1), ctx.value(2)
+        if unlike(keys.dims, value.dims) or differ(values.dims[0], total):
+            what = f"keys {list(keys.dims)} and values {list(values.dims)} do not fit queries {list(value.dims)}"
+            ctx.fail(what, AGAIN)
         q_width = ctx.number(value.dims[1], "the width of the query")
-        v_width = ctx.number(ctx.value(2).dims[1], "the width of the value")
+        v_width = ctx.number(values.dims[1], "the width of the value")
     key, v_dim = (width_of_head(ctx, as_expr(w), heads, "query") for w in (q_width, v_width))
     ctx.out((total, v_width))
     made = attention_cost(Shape(heads, heads, key, v_dim, total, as_expr(0), longest))
@@ -78,9 +99,15 @@ def _linear_attention(ctx: Context) -> Cost:
     The state stays on chip within a call; it comes in and goes out like any tensor.
     """
     query, key, value = ctx.value(0), ctx.value(1), ctx.value(2)
-    heads, kv_heads = ctx.attr("q_num_heads"), ctx.attr("kv_num_heads")
+    heads, kv_heads = count_of(ctx, "q_num_heads"), count_of(ctx, "kv_num_heads")
     batch, tokens = query.dims[0], query.dims[1]
     k, v = width_of_head(ctx, key.dims[-1], kv_heads, "key"), width_of_head(ctx, value.dims[-1], kv_heads, "value")
+    check_rows(
+        ctx,
+        rows_of(ctx, "queries", query, heads),
+        rows_of(ctx, "keys", key, kv_heads),
+        rows_of(ctx, "values", value, kv_heads),
+    )
     count = ctx.number(batch, "the batch")
     ctx.out((batch, tokens, heads * v))
     ctx.out((batch, kv_heads, k, v), index=1)
