@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import simpy
+from hypothesis import settings
 
 from bpusim.cores import BpuCore, HostCluster
 from bpusim.dram import FlowChannel, Ideal, Rules
@@ -17,6 +18,9 @@ from bpusim.metrics import Ledger, Recorder
 from bpusim.runtime import CoreQueue, Event, Executor, Fifo, PlacedModel, RuntimeOptions, Session
 from bpusim.thermal import ClockDomain
 from bpusim.trace import Header, Op, Phase, Repeat, Trace
+
+settings.register_profile("bpusim", settings(), deadline=None)  # how long an example takes is the machine's affair
+settings.load_profile("bpusim")
 
 NS = 1000
 HOST = {

@@ -99,9 +99,12 @@ def test_full_load_crosses_the_trip_above_70_degrees_after_about_half_an_hour(ra
 
 
 def test_a_small_fan_keeps_it_below_60_degrees(ran: Ran) -> None:
-    """R15, with less than a watt for the fan."""
-    heat = _heat(ran("thermal_fan"))
-    assert max(heat.peak_degc.values()) < 60
+    """R15, with less than a watt for the fan. What is still to come is less than the last five minutes brought."""
+    heat = _heat(ran("thermal_fan", {"run.until": "20 min"}))
+    earlier, last = (heat.samples[minute * 60 - 1].temperatures for minute in (15, 20))
+    rise = max(last[node] - earlier[node] for node in ("heatsink", "board"))  # the nodes that are slow
+    assert 0 < rise < 1
+    assert max(heat.peak_degc.values()) + rise < 60
     assert heat.samples[-1].watts["fan"] < 1.0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -25,7 +26,12 @@ def _document(folder: Path, kind: str, name: str, place: Place | None) -> Docume
     names = _names(folder)
     if name not in names:
         raise HardwareError(f"unknown {kind} preset '{name}'", place=place, do=did_you_mean(name, names))
-    return read_document(folder / f"{name}.yaml", error=HardwareError)
+    return _shipped(folder / f"{name}.yaml")
+
+
+@cache  # every scenario asks for one, and merges changes into copies
+def _shipped(path: Path) -> Document:
+    return read_document(path, error=HardwareError)
 
 
 def preset_names() -> tuple[str, ...]:
@@ -51,6 +57,7 @@ def cooling_document(name: str, place: Place | None = None) -> Document:
     return _document(_COOLING, "cooling", name, place)
 
 
+@cache
 def machine_preset(name: str) -> MachineSpec:
     """The machine that preset ``name`` describes. Raises :class:`HardwareError` for an unknown name."""
     document = preset_document(name)

@@ -59,7 +59,7 @@ def test_addresses_follow_the_heaps_at_bank_fidelity() -> None:
     bank = {"engine.dram": "bank", "machine.dram.heaps": {"npu0": "800 MB", "npu1": "700 MB"}, "models.d.heap": "npu1"}
     path = Path(folder()) / "bank.yaml"
     known = f"  m: {{trace: '{CHAT}', cores: bpu0}}\n  d: {{trace: '{DETECTOR}', cores: bpu1}}\n"
-    path.write_text(f"machine: bpu80\nmodels:\n{known}streams:\n  cam: {{frames: d, rate: 10 Hz, count: 2}}\n")
+    path.write_text(f"machine: bpu80\nmodels:\n{known}streams:\n  cam: {{frames: d, rate: 10 Hz, count: 1}}\n")
     system = System.build(load_scenario(path, bank))
     regions = system.channel._regions  # type: ignore[union-attr]
     second = -(-800_000_000 // 4096) * 4096

@@ -42,6 +42,19 @@ def test_changes_are_merged_into_the_preset(desk: Desk) -> None:
     assert machine.cores.dma.port == machine_preset("bpu80").cores.dma.port
 
 
+def test_changes_do_not_stay_in_the_preset(desk: Desk) -> None:
+    """A preset is read once; what scenarios change of it is theirs."""
+    cooled = ("machine.cooling=passive_heatsink",)
+    before = desk.load("good.yaml", *cooled).machine
+    changes = (
+        "machine.cores.dma.window=4 KiB",
+        "machine.cooling.nodes.die.capacity=9 J/K",
+        "machine.dram.capacity=9 GB",
+    )
+    assert desk.load("good.yaml", *cooled, *changes).machine != before
+    assert desk.load("good.yaml", *cooled).machine == before
+
+
 def test_a_trace_is_found_from_its_file(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     (desk.folder / "elsewhere").mkdir()
     monkeypatch.chdir(desk.folder / "elsewhere")

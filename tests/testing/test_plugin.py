@@ -193,6 +193,21 @@ def test_a_golden_test_fails_with_the_table_alone(tmp_path: Path) -> None:
     assert "Traceback" not in done.stdout
 
 
+def test_golden_figures_are_written_by_workers_as_by_one_process(short: Result, tmp_path: Path) -> None:
+    """With pytest-xdist the option reaches the workers, and each writes the files of its tests."""
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.parametrize('name', ['one', 'two'])\n"
+        "def test_it(simulate, bpusim_golden, name):\n"
+        f"    bpusim_golden(name, simulate({str(SCENARIO)!r}, set={SHORT!r}))\n"
+    )
+    done = _pytest(tmp_path, str(tmp_path), "-n", "2", "--bpusim-update")
+    assert done.returncode == 0, done.stdout + done.stderr
+    golden = tmp_path / "golden"
+    assert sorted(p.name for p in golden.iterdir()) == ["one.json", "two.json"]
+    assert [check(p, short, 0, update=False) for p in golden.iterdir()] == ["", ""]
+
+
 def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
