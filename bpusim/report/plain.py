@@ -1,15 +1,44 @@
-"""How tables look on a terminal."""
+"""Tables without lines for a terminal, and the same ones as Markdown."""
 
 from __future__ import annotations
 
-from rich.table import Table
+import re
 
-__all__ = ["plain_table"]
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["markdown_table", "markdown_text", "plain_table"]
 
 
 def plain_table(title: str, *columns: str) -> Table:
     """A table without lines: the first column to the left, numbers to the right."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.show_header = any(columns)
     for i, c in enumerate(columns):
         table.add_column(c, justify="left" if i == 0 else "right", no_wrap=True)
     return table
+
+
+def markdown_table(table: Table) -> str:
+    """``table`` as GitHub has tables, under its title in bold."""
+    columns = [[_cell(c.header), *map(_cell, c.cells)] for c in table.columns]
+    rows = [f"| {' | '.join(row)} |" for row in zip(*columns, strict=True)]
+    rule = " | ".join("---:" if c.justify == "right" else "---" for c in table.columns)
+    title = [f"**{markdown_text(_plain(table.title))}**", ""] if table.title else []
+    return "\n".join([*title, rows[0], f"| {rule} |", *rows[1:]]) + "\n"
+
+
+def markdown_text(text: str) -> str:
+    """``text`` with nothing in it that Markdown would take for more than text."""
+    special = r"[\\`*\[\]<>|~]|(?<![^\W_])_|_(?![^\W_])"  # an underscore inside a word is none
+    return re.sub(f"({special})", r"\\\1", " ".join(text.split()))
+
+
+def _cell(content: RenderableType) -> str:
+    return markdown_text(_plain(content))
+
+
+def _plain(content: object) -> str:
+    """Cells are texts, or strings with rich's markup."""
+    return content.plain if isinstance(content, Text) else Text.from_markup(str(content)).plain

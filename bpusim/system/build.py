@@ -29,6 +29,7 @@ from bpusim.system.clocking import clock_warnings, clocks_of, control_clocks
 from bpusim.system.heating import MeteredRecorder, cooling_warnings, heat_of
 from bpusim.system.load import check_streams, load_traces, load_weights, memory_of, name_warnings, place_models
 from bpusim.system.outcome import host_warnings, machine_warnings, policy_warnings, result_of
+from bpusim.system.progress import Progress
 from bpusim.system.streams import Streams, laid_on, lengths_of, streams_of
 from bpusim.thermal import ClockControl, Heat
 from bpusim.units import Ps
@@ -37,7 +38,10 @@ from bpusim.workload import Slots
 if TYPE_CHECKING:
     from bpusim.dram.bank.channel import BankChannel
 
-__all__ = ["System", "simulate"]
+__all__ = ["SLICE", "System", "simulate"]
+
+SLICE = 64
+"""Events between two looks at a run: a millisecond or two of wall time, some tenths of a second of the bank model."""
 
 
 class CountingEnvironment(simpy.Environment):
@@ -46,16 +50,20 @@ class CountingEnvironment(simpy.Environment):
     events = 0
     now = property(attrgetter("_now"))  # asked dozens of times a token: without a Python frame each time
 
-    def run_to(self, end: simpy.Event) -> bool:
-        """Process events until ``end`` is one of them; False if there are none left before it."""
+    def run_to(self, end: simpy.Event, stop: Callable[[], bool] | None = None) -> bool:
+        """Process events until ``end`` is one of them, or ``stop()``, asked before the first event and after every
+        :data:`SLICE`, says so; False if there are none left before that."""
         step, events = self.step, self.events
         # Events come and go by the thousand and leave no cycles: looking for some so often costs a tenth of a run.
         often = gc.get_threshold()
         gc.set_threshold(100_000, *often[1:])
         try:
-            while end.callbacks is not None:
-                step()
-                events += 1
+            while end.callbacks is not None and not (stop is not None and stop()):
+                for _ in range(SLICE):
+                    step()
+                    events += 1
+                    if end.callbacks is None:
+                        break
         except simpy.core.EmptySchedule:
             return False
         finally:
@@ -161,8 +169,12 @@ class System:
         system.warnings.extend(channel_warnings(scenario) + clock_warnings(scenario) + cooling_warnings(scenario))
         return system
 
-    def run(self) -> Result:
-        """Run to the end: all finite streams done, or the scenario's ``until``."""
+    def run(self, watch: Callable[[Progress], bool] | None = None) -> Result:
+        """Run to the end: all finite streams done, or the scenario's ``until``.
+
+        ``watch``: told how far the run is before the first event and after every :data:`SLICE`; if it says True, the
+        run ends there, and its result is partial.
+        """
         env = self.env
         for m in self.models.values():
             if m.loader is not None and m.loader.terms.early:
@@ -174,7 +186,8 @@ class System:
             ends.append(env.timeout(self.scenario.run.until))
         if self.heat is not None:
             ends.append(self.heat.shutdown)
-        if not env.run_to(env.any_of(ends)):
+        end, stop = env.any_of(ends), partial(watch, Progress(self)) if watch is not None else None
+        if not env.run_to(end, stop):
             waiting = ", ".join(name for name, p in processes.items() if p.is_alive)
             lines = [f"; {text}" for text in (s.standing() for s in self.slots) if text]
             busy = ", ".join(c.name for c in self.cores if c.busy) or "no core"
@@ -183,7 +196,7 @@ class System:
             do = "lower their rate, or end the run by run: {until: 1 s} to count what they drop" if greedy else ""
             waits = f"{waiting} wait, and {why}{''.join(lines)}"
             raise SimulationError(f"deadlock at {env.now / 1e9:.3f} ms: {waits}", do=do)
-        return result_of(self)
+        return result_of(self, partial=not end.processed)
 
     def _done(self) -> dict[str, tuple[int, Ps]]:
         """Decode tokens, frames or runs so far by stream, and the sum of their times."""
@@ -198,6 +211,7 @@ def simulate(
     records: bool = False,
     policy: Policy | type | str | None = None,
     journal: bool = False,
+    watch: Callable[[Progress], bool] | None = None,
 ) -> Result:
     """Run a scenario (a file, with overrides by path, or a loaded one) and give its :class:`Result`.
 
@@ -205,12 +219,14 @@ def simulate(
     ``policy``: in place of the scenario's: a name, a class, or an object with ``pick(ready, core)``, of which each core
     gets a copy, so that the object itself stays as it is.
     With ``journal`` the result has what happened to each call.
+    ``watch``: told how far the run is, every some hundred events; if it says True, the run ends there and the result,
+    of what had ended by then, is ``partial``.
     """
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario, set or {})
     elif set:
         raise ScenarioError("overrides need a scenario file, not a loaded scenario", do="pass set= to load_scenario")
-    return System.build(scenario, records=records, policy=policy, journal=journal).run()
+    return System.build(scenario, records=records, policy=policy, journal=journal).run(watch)
 
 
 def _merge(scenario: Scenario) -> Merge:
