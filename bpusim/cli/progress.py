@@ -54,27 +54,30 @@ class ProgressBar:
         text = progress_text(progress.now, fraction, now - self._begun)
         if self._bar is None:
             self._bar = _bar(self._out)
-            self._bar.add_task("", total=1.0)
+            self._bar.add_task(text, total=1.0, completed=fraction)  # type: ignore[arg-type]  # a part of one
             self._bar.start()
-        self._bar.update(self._bar.task_ids[0], completed=fraction, description=text)
-        self._bar.refresh()
+        else:
+            self._bar.update(self._bar.task_ids[0], completed=fraction, description=text, refresh=True)
 
 
 def _bar(out: TextIO) -> Bar:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = BarColumn(bar_width=20), TextColumn("{task.description}", markup=False)
+    columns = (
+        BarColumn(20, complete_style="cyan", finished_style="cyan"),
+        TextColumn("{task.description}", markup=False),
+    )
     return Progress(*columns, console=Console(file=out), transient=True, auto_refresh=False)
 
 
 def progress_text(now: Ps, fraction: float, seconds: float) -> str:
-    """``36 %, 412.0 s simulated, 131 a second, 6 s to go`` after ``seconds`` of wall time.
+    """``36 %, 412.0 s simulated, 131 x real time, 6 s to go`` after ``seconds`` of wall time.
 
     What is left is at the mean pace so far; nothing is said of it before a hundredth is done.
     """
     simulated = now / PS_PER_S
-    parts = [f"{100 * fraction:.0f} %", f"{simulated:.1f} s simulated", f"{simulated / seconds:.3g} a second"]
+    parts = [f"{100 * fraction:.0f} %", f"{simulated:.1f} s simulated", f"{simulated / seconds:.3g} x real time"]
     if fraction >= 0.01:
         parts.append(f"{_span(seconds * (1 - fraction) / fraction)} to go")
     return ", ".join(parts)

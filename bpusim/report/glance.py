@@ -25,37 +25,42 @@ def glance_table(result: Result) -> Table:
     table = plain_table("At a glance", "", "")
     table.columns[1].justify, table.columns[1].no_wrap = "left", False
     for name, s in list(result.streams.items())[:_STREAMS]:
-        table.add_row(Text(name), _parts(_stream(s)))
+        for k, parts in enumerate(_stream(s)):
+            table.add_row(Text(name if not k else ""), _joined(parts))
     if len(result.streams) > _STREAMS:
         table.add_row("", f"and {len(result.streams) - _STREAMS} streams more, below")
     if len(result.chats) > 1 and result.decode_tokens_per_s:
         table.add_row("all chats", f"{result.decode_tokens_per_s:.2f} tok/s")
     for k, line in enumerate(_causes(result)[:_STREAMS]):
-        table.add_row("largest causes" if not k else "", line)
+        table.add_row("causes" if not k else "", line)
     d = result.dram.to_dict()
     rate, peak = (format_quantity(round(d[f"{k}_bytes_per_s"]), "bandwidth") for k in ("achieved", "peak"))
-    table.add_row("DRAM channel", f"{rate} of {peak}, {100 * d['peak_fraction']:.1f} %")
+    table.add_row("DRAM", f"{rate} of {peak}, {100 * d['peak_fraction']:.1f} % of the peak")
     used, usable = (format_quantity(n, "size") for n in (result.resident_bytes, result.usable_bytes))
     table.add_row("memory", f"{used} of {usable} usable, {100 * result.resident_bytes / result.usable_bytes:.1f} %")
     if result.heat is not None:
-        table.add_row("heat", _parts(_heat(result.heat)))
+        table.add_row("heat", _joined(_heat(result.heat)))
     if result.warnings:
         table.add_row("warnings", Text(f"{len(result.warnings)}, at the end", WARN))
     return table
 
 
-def _parts(parts: list[str | Text]) -> Text:
+_Parts = list[str | Text]
+
+
+def _joined(parts: _Parts) -> Text:
     return Text(", ").join(Text(p) if isinstance(p, str) else p for p in parts)
 
 
-def _stream(s: ChatStats | FrameStats | PipelineStats) -> list[str | Text]:
-    if isinstance(s, FrameStats):
-        return _frames(s)
-    return _chat(s) if isinstance(s, ChatStats) else _pipeline(s)
+def _stream(s: ChatStats | FrameStats | PipelineStats) -> list[_Parts]:
+    """Its lines."""
+    if isinstance(s, PipelineStats):
+        return _pipeline(s)
+    return [_frames(s) if isinstance(s, FrameStats) else _chat(s)]
 
 
-def _chat(s: ChatStats) -> list[str | Text]:
-    out: list[str | Text] = []
+def _chat(s: ChatStats) -> _Parts:
+    out: _Parts = []
     if s.ttft_mean_ms is not None:
         out.append(f"TTFT {s.ttft_mean_ms:.1f} ms")
     if s.tpot_mean_ms is not None:
@@ -69,8 +74,8 @@ def _chat(s: ChatStats) -> list[str | Text]:
     return out
 
 
-def _frames(s: FrameStats) -> list[str | Text]:
-    out: list[str | Text] = [f"{s.fps:.2f} frames/s"] if s.frames else ["no frame yet"]
+def _frames(s: FrameStats) -> _Parts:
+    out: _Parts = [f"{s.fps:.2f} frames/s"] if s.frames else ["no frame yet"]
     if s.latency_p99_ms is not None:
         out.append(f"p99 {s.latency_p99_ms:.1f} ms")
     gone = s.dropped + s.lost
@@ -80,15 +85,16 @@ def _frames(s: FrameStats) -> list[str | Text]:
     return out
 
 
-def _pipeline(s: PipelineStats) -> list[str | Text]:
-    out: list[str | Text] = []
+def _pipeline(s: PipelineStats) -> list[_Parts]:
+    lines: list[_Parts] = []
     for stage, e in s.ends.items():
         if e.mean_ms is not None and e.p99_ms is not None:
-            out.append(f"to the end of {stage} {e.mean_ms:.1f} ms, p99 {e.p99_ms:.1f} ms")
-            if e.deadline_ms is not None:
-                out.append(_late(e.late, s.runs))
-    out = out or ["no run has ended"]
-    return [*out, Text(f"{s.dropped} of {s.triggered} dropped", BAD)] if s.dropped else out
+            late = [_late(e.late, s.runs)] if e.deadline_ms is not None else []
+            lines.append([f"{e.mean_ms:.1f} ms to the end of {stage}", f"p99 {e.p99_ms:.1f} ms", *late])
+    lines = lines or [["no run has ended"]]
+    if s.dropped:
+        lines[0].append(Text(f"{s.dropped} of {s.triggered} dropped", BAD))
+    return lines
 
 
 def _late(late: int, all_: int) -> Text:
@@ -97,21 +103,21 @@ def _late(late: int, all_: int) -> Text:
 
 def _causes(result: Result) -> list[Text]:
     """The largest causes of what each stream waits for; streams of which the same is said share a line."""
-    lines: dict[str, Text] = {}
+    who: dict[tuple[str, str], list[str]] = {}
+    said: dict[tuple[str, str], Text] = {}
     for name, s in result.streams.items():
         for what, breakdown in _waits(s):
-            line = _largest(breakdown) + Text(f" of {what}: ")
-            if line.plain in lines:
-                lines[line.plain].append(f", {name}")
-            else:
-                lines[line.plain] = line + Text(name)
-    return list(lines.values())
+            largest = _largest(breakdown)
+            key = what, largest.plain
+            who.setdefault(key, []).append(name)
+            said[key] = largest
+    return [Text(f"{key[0]} of {', '.join(names)}: ") + said[key] for key, names in who.items()]
 
 
 def _waits(s: ChatStats | FrameStats | PipelineStats) -> list[tuple[str, Mapping[str, float]]]:
     """What somebody waits for, and where that time goes."""
     if isinstance(s, PipelineStats):
-        return [(f"the time to the end of {stage}", e.breakdown_ms) for stage, e in s.ends.items() if e.mean_ms]
+        return [(f"time to {stage}", e.breakdown_ms) for stage, e in s.ends.items() if e.mean_ms]
     if isinstance(s, FrameStats):
         return [("a frame", s.breakdown_ms)] if s.latency_mean_ms else []
     if s.tpot_mean_ms:
@@ -129,10 +135,10 @@ def _largest(breakdown: Mapping[str, float]) -> Text:
     )
 
 
-def _heat(heat: HeatStats) -> list[str | Text]:
+def _heat(heat: HeatStats) -> _Parts:
     node = max(heat.peak_degc, key=lambda n: heat.peak_degc[n])
-    out: list[str | Text] = [f"{heat.mean_w:.2f} W", f"{node} up to {heat.peak_degc[node]:.1f} degC"]
+    out: _Parts = [f"{heat.mean_w:.2f} W", f"{node} up to {heat.peak_degc[node]:.1f} degC"]
     slow = max(heat.throttled.values(), default=0)
-    slowed = f"a clock slowed down for {slow / PS_PER_S:.1f} of {heat.elapsed / PS_PER_S:.1f} s"
-    out.append(Text(slowed, WARN) if slow else Text("no clock slowed down", GOOD))
+    slowed = f"slowed down {slow / PS_PER_S:.1f} of {heat.elapsed / PS_PER_S:.1f} s"
+    out.append(Text(slowed, WARN) if slow else Text("never slowed down", GOOD))
     return [*out, Text("SHUT DOWN", BAD)] if heat.shutdown else out

@@ -8,16 +8,40 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["markdown_table", "markdown_text", "plain_table"]
+__all__ = ["markdown_table", "markdown_text", "narrow", "plain_table"]
+
+_GAP = 2
+"""Letters between the columns of a table."""
+_NAME = 4
+"""A name is broken into so many letters at least."""
 
 
 def plain_table(title: str, *columns: str) -> Table:
     """A table without lines: the first column to the left, numbers to the right."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, _GAP, 0, 0)
+    )
     table.show_header = any(columns)
     for i, c in enumerate(columns):
         table.add_column(c, justify="left" if i == 0 else "right", no_wrap=True)
     return table
+
+
+def narrow(table: Table, width: int) -> None:
+    """Make ``table`` no wider than ``width`` where heads that break at spaces, and then names that break anywhere, are
+    enough for that; figures stay whole."""
+    cells = [max((len(_plain(c)) for c in column.cells), default=0) for column in table.columns]
+    heads = [_plain(column.header) for column in table.columns]
+    full = [max(a, len(head)) for a, head in zip(cells, heads, strict=True)]
+    least = [max([a, *map(len, head.split())]) for a, head in zip(cells, heads, strict=True)]
+    over = sum(full) + _GAP * len(full) - width
+    room = {k: full[k] - least[k] for k in sorted(range(len(full)), key=lambda k: least[k] - full[k])}
+    room[0] = max(full[0] - _NAME, 0) if over > sum(room.values()) else room[0]
+    for k, most in room.items():
+        if over > 0 and most:
+            table.columns[k].width = full[k] - min(over, most)
+            table.columns[k].no_wrap, table.columns[k].overflow = False, "fold"
+            over -= most
 
 
 def markdown_table(table: Table) -> str:

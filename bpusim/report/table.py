@@ -12,7 +12,7 @@ from rich.text import Text
 from bpusim.metrics import Result
 from bpusim.report.glance import glance_table
 from bpusim.report.heat import heat_lines, heat_tables
-from bpusim.report.plain import markdown_table, markdown_text, plain_table
+from bpusim.report.plain import markdown_table, markdown_text, narrow, plain_table
 from bpusim.report.splits import split_lines, split_table
 from bpusim.report.streams import breakdown_tables, stream_tables
 from bpusim.report.styles import WARN
@@ -33,6 +33,7 @@ def print_result(result: Result, file: IO[str] | None = None, *, console: Consol
     for table, lines in _sections(result, console):
         console.print()
         if table is not None:
+            narrow(table, console.width)
             console.print(table)
         for line in lines:  # whoever searches a file for a warning finds it on one line
             console.print(line, markup=False, soft_wrap=table is None and not console.is_terminal)
