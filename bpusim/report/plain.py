@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -30,11 +31,13 @@ def plain_table(title: str, *columns: str) -> Table:
 def narrow(table: Table, width: int) -> None:
     """Make ``table`` no wider than ``width`` where heads that break at spaces, and then names that break anywhere, are
     enough for that; figures stay whole."""
-    cells = [max((len(_plain(c)) for c in column.cells), default=0) for column in table.columns]
+    if not all(column.no_wrap for column in table.columns):
+        return  # text, which breaks by itself
+    cells = [max((cell_len(_plain(c)) for c in column.cells), default=0) for column in table.columns]
     heads = [_plain(column.header) for column in table.columns]
     full = [max(a, len(head)) for a, head in zip(cells, heads, strict=True)]
     least = [max([a, *map(len, head.split())]) for a, head in zip(cells, heads, strict=True)]
-    over = sum(full) + _GAP * len(full) - width
+    over = sum(full) + _GAP * (len(full) - 1) - width
     room = {k: full[k] - least[k] for k in sorted(range(len(full)), key=lambda k: least[k] - full[k])}
     room[0] = max(full[0] - _NAME, 0) if over > sum(room.values()) else room[0]
     for k, most in room.items():
