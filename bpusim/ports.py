@@ -8,18 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 import simpy
 
 from bpusim.units import Ps
 
+if TYPE_CHECKING:
+    from bpusim.arrays import Bools, Ints
+
 __all__ = [
     "BUFFER_KINDS",
+    "CALL_CAUSES",
     "CRUMB",
     "MOVES",
     "BufferKind",
     "CallCounters",
+    "CallDetail",
     "Clock",
     "Flow",
     "HeatSample",
@@ -37,6 +42,9 @@ BufferKind = Literal["weights", "kv", "spill", "io"]
 BUFFER_KINDS: tuple[BufferKind, ...] = ("weights", "kv", "spill", "io")
 MOVES: tuple[tuple[BufferKind, bool], ...] = tuple((kind, write) for write in (False, True) for kind in BUFFER_KINDS)
 """(buffer kind, is a write): the order of counts by kind and way."""
+
+CALL_CAUSES = ("compute", "dram", "scratchpad", "contention", "throttling", "wakeup", "dispatch")
+"""What the time of a call on a core goes to, in the order in which it is counted."""
 
 History = Sequence[tuple[Ps, float, float, float]]
 """Rows of (from time, bytes arrived by then, B/s from then on, B/s if it were alone)."""
@@ -254,6 +262,29 @@ class CallCounters(NamedTuple):
     """Whether the call is over; it is not if it was interrupted."""
 
 
+class CallDetail(NamedTuple):
+    """What each op of a call, or of a part of one, did on a core. Arrays have a row an op, in program order; an op that
+    was interrupted has a row in each part. Times are absolute ps."""
+
+    core: str
+    label: str
+    work: Work
+    start: Ps
+    end: Ps
+    ops: Ints
+    """Which op of the call's each row is."""
+    begun: Bools
+    """Whether it began in this part."""
+    causes: Ints
+    """Ops x ``CALL_CAUSES``: what each has added to the call's time, by cause. All of it sums to ``end - start``."""
+    compute: Ints
+    """Ops x (from, to): when it was computed, waits between its tiles included."""
+    read: Ints
+    """Ops x (from, to): when the DMA fetched what it reads; an empty stretch if nothing."""
+    write: Ints
+    """Ops x (from, to): when the DMA wrote what it made."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeatSample:
     """A row of ``thermal.csv``: degC by node, mean W since the last row by component, Hz by clock, fan level, and of
@@ -284,12 +315,32 @@ class Observer(Protocol):
         ...
 
     @property
-    def wants_ops(self) -> bool:
-        """Whether ``ops_ended`` is to be called: it costs as much as all else in a call."""
+    def wants_detail(self) -> bool:
+        """Whether ``call_detailed`` is to be called: it costs more than all else in a run. A call is asked for it when
+        it begins."""
         ...
 
-    def ops_ended(self, core: str, label: str, start: Ps, ends: Sequence[Ps]) -> None:
-        """When each op of a call that began at ``start`` was computed, in program order; called when it is over."""
+    def call_detailed(self, detail: CallDetail) -> None:
+        """What the ops of a call did; comes behind ``call_ended``."""
+        ...
+
+    @property
+    def wants_host(self) -> bool:
+        """Whether ``cpu_op_ended``, ``host_took`` and ``host_gave`` are to be called."""
+        ...
+
+    def cpu_op_ended(
+        self, label: str, op: str, type_: str, moved: Mapping[tuple[BufferKind, bool], int], start: Ps, end: Ps
+    ) -> None:
+        """An op that falls back to the CPU is over: crossings and waits for a CPU core included."""
+        ...
+
+    def host_took(self, at: Ps) -> None:
+        """A CPU core has begun to work."""
+        ...
+
+    def host_gave(self, at: Ps) -> None:
+        """A CPU core has nothing to do from ``at`` on, which may be a moment ago."""
         ...
 
     def moved(self, master: str, totals: Mapping[tuple[BufferKind, bool], int], at: Ps) -> None:

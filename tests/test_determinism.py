@@ -62,7 +62,7 @@ def test_summary_is_the_same_bytes_under_another_hash_seed(twice: tuple[Path, Pa
     assert json.loads(one)["events"] > 0
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "requests.csv"])
+@pytest.mark.parametrize("name", ["manifest.json", "ops.csv", "requests.csv"])
 def test_the_other_files_are_the_same_bytes_under_another_hash_seed(twice: tuple[Path, Path], name: str) -> None:
     one, other = ((folder / name).read_bytes() for folder in twice)
     assert one == other

@@ -53,7 +53,7 @@ def main() -> None:
     "--output",
     "folder",
     type=click.Path(path_type=Path),
-    help="Write manifest.json, summary.json, requests.csv (and thermal.csv) into this folder.",
+    help="Write manifest.json, summary.json, requests.csv, ops.csv (and thermal.csv) into this folder.",
 )
 def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None) -> None:
     """Run SCENARIO and print what came out; Ctrl-C ends it with the results so far, marked partial."""
@@ -68,6 +68,7 @@ def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None
 def _run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None, interrupts: Interrupts) -> bool:
     """Whether what it wrote is partial."""
     from bpusim.cli.progress import ProgressBar
+    from bpusim.metrics.detail import Keep
     from bpusim.scenario import load_scenario
     from bpusim.system import Progress, simulate
 
@@ -81,14 +82,14 @@ def _run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | Non
 
         bursts, seconds = bank_cost(scenario, overrides)
         click.echo(f"bank model: {bursts / 1e6:.1f} million bursts, about {seconds:.0f} s of CPU", err=True)
-
+    detail = Keep() if folder is not None else None
     with ProgressBar(sys.stderr) as bar:
 
         def watch(progress: Progress) -> bool:
             bar.show(progress)
             return interrupts.asked()
 
-        result = simulate(loaded, records=folder is not None, watch=watch)
+        result = simulate(loaded, records=folder is not None, detail=detail, watch=watch)
     interrupts.ran()
     if result.partial and interrupts.signal is not None:
         at = f"{result.elapsed / 1e12:.3f} s simulated"
@@ -97,6 +98,11 @@ def _run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | Non
         from bpusim.report.folder import write_folder
 
         write_folder(folder, result, loaded, overrides)
+        if result.detail is not None and result.detail.ops_until is not None:
+            from bpusim.units import PS_PER_S
+
+            part, whole = (f"{t / PS_PER_S:.3g} s" for t in (result.detail.ops_until, result.elapsed))
+            click.echo(f"{folder / 'ops.csv'}: of the first {part} of {whole}; more would take too long", err=True)
     if form in ("table", "markdown"):
         from bpusim.report.table import print_markdown, print_result
 

@@ -10,6 +10,7 @@ from typing import Literal
 import simpy
 
 from bpusim.alarm import alarm
+from bpusim.cores.detail import Fetch, detail_of
 from bpusim.cores.ladder import CallResult, Epoch, Ladder, Setting
 from bpusim.cores.passing import Passing
 from bpusim.cores.pieces import PartBook, pieces
@@ -20,8 +21,8 @@ from bpusim.cores.run import CallRun, TiledRun
 from bpusim.cores.tiles import Alone, CallTimes
 from bpusim.errors import SimulationError
 from bpusim.hardware import CoreSpec
-from bpusim.ports import CallCounters, Clock, Flow, LonePort, Observer, Port, TransferList
-from bpusim.trace import CallPart, CallProgram, moved_until
+from bpusim.ports import CallCounters, Clock, Flow, LonePort, Observer, Port
+from bpusim.trace import CallPart, CallProgram, ItemRange, moved_until
 from bpusim.units import PS_PER_S, Ps
 
 __all__ = ["BpuCore", "CallResult", "Merge", "Sleep"]
@@ -92,6 +93,8 @@ class BpuCore:
         self._dropped = (0, 0)
         self._parts = PartBook()
         self._pieces: OrderedDict[tuple[int, Ps], tuple[CallProgram, list[int]]] = OrderedDict()
+        self._fetches: list[Fetch] | None = None
+        """The present call's flows, if it is asked for detail."""
         self._epochs: list[Epoch] = []
         """Parts of the present call at other settings, before ``_since``."""
         self._ladder = Ladder(self._setting, self._book if merge != "off" else None)
@@ -118,6 +121,7 @@ class BpuCore:
             raise SimulationError(f"{self.name} was given '{label}' while it runs '{self._label}'")
         self._call, self._label, self._then = call, label, then
         self._start = self._since = now = self.now
+        self._fetches = [] if self.observer.wants_detail else None
         fences = self.pieces(call, bound) if bound is not None and not self.port.cuts else ()
         plan = self._plan(call) if not fences else None
         self._run = PlannedRun(self, call, plan) if plan is not None else TiledRun(self, call, self.times(call), fences)
@@ -153,7 +157,7 @@ class BpuCore:
         if kept is None or kept[0] is not whole:
             timing, rate, _ = self._ladder.best
             times = CallTimes.of(whole.items, timing.hz, timing.scratchpad, timing.op_overhead, timing.layer_sync)
-            computed = Alone(times, rate).computed()
+            computed = Alone(times, rate).computed()[1]
             kept = self._pieces[key] = whole, pieces(computed, times.is_write, bound)
             if len(self._pieces) > _KEPT:
                 self._pieces.popitem(last=False)
@@ -197,13 +201,15 @@ class BpuCore:
         watch = self._watch
         return watch is not None and not watch.over and item > watch.item and not self.port.cuts
 
-    def fetch(self, parts: TransferList, pace: float | None = None, begin: Ps | None = None) -> None:
+    def fetch(self, parts: ItemRange, pace: float | None = None, begin: Ps | None = None) -> None:
         """Start the next flow of the call in progress; with ``begin``, as if it had been alone since then."""
         rising = self._rising if pace is not None else None
         if begin is not None and begin < self.now and self._lone is not None:
             self.flow = self._lone.resume(parts, begin, pace=pace, rising=rising, then=self._arrived)
             return
         flow = self.port.start(parts, pace=pace, rising=rising, then=self._arrived)
+        if self._fetches is not None:
+            self._fetches.append((parts.start, flow))
         if not flow.ended:
             self.flow = flow
 
@@ -344,10 +350,11 @@ class BpuCore:
         busy = self.clock.cycles_to_ps(call.mac_cycles) if len(epochs) == 1 else _mean_ps(call.mac_cycles, epochs)
         counters = CallCounters(busy, call.macs, call.issued, len(call.ops), moves, ended)
         observer.call_ended(self.name, self._label, now, counters)
-        if observer.wants_ops:
-            ends = run.computed()[call.lasts]
-            observer.ops_ended(self.name, self._label, self._start, ends.tolist())
         result = self._ladder.explain(call, self._start, now, self._wakeup, run, epochs)
+        if self._fetches is not None:
+            best, times = self._ladder.best, self.times(call)
+            detail = detail_of(self.name, self._label, call, result, run.computed(), times, best, self._fetches)
+            observer.call_detailed(detail)
         self._epochs, self._idle_since = [], now
         self._then(result)
 

@@ -41,8 +41,9 @@ class HostCluster:
         self.spec = spec
         self.port = port
         self.observer = observer
-        self._kept = observer.wants_activity
-        """Whether somebody looks at when cores are taken and given back."""
+        self._kept = False
+        """Whether a meter looks at when cores are taken and given back."""
+        self._told = observer.wants_host
         self._awake: Ps = 0
         self._woken: Ps = 0
         """When the first of those cores that work began."""
@@ -62,6 +63,10 @@ class HostCluster:
         self._clock = clock
         self._full = clock.hz if clock is not None else 0
         self._timers: dict[_Timer, None] | None = None
+
+    def metered(self) -> None:
+        """Somebody will ``look`` at when cores are taken and given back."""
+        self._kept = True
 
     def governed(self) -> None:
         """Its clock may change from now on: what is under way is kept track of."""
@@ -156,6 +161,8 @@ class HostCluster:
         self._working += 1
         if self._kept:
             pool.taken.append(self.env.now)  # type: ignore[arg-type]  # integer by construction
+        if self._told:
+            self.observer.host_took(self.env.now)  # type: ignore[arg-type]  # integer by construction
         return pool
 
     def _return(self) -> None:
@@ -178,6 +185,8 @@ class HostCluster:
             self._awake += self.env.now - self._woken  # type: ignore[assignment]  # integer by construction
         if self._kept:
             pool.given.append(self.env.now if at is None else at)  # type: ignore[arg-type]
+        if self._told:
+            self.observer.host_gave(self.env.now if at is None else at)  # type: ignore[arg-type]
 
     def look(self, *, slow: bool = False) -> tuple[list[Ps], list[Ps]]:
         """(when fast cores, or ``slow`` ones, were taken, when they were given back) since the last look; for a

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bpusim.ports import History, TransferList
+from bpusim.ports import History
 from bpusim.units import PS_PER_S, Ps
 
 if TYPE_CHECKING:
     from bpusim.arrays import Ints
     from bpusim.cores.pace import Stretch
+    from bpusim.trace import ItemRange
 
 __all__ = ["Arrival", "Recall", "State", "Step", "arrival_of"]
 
@@ -64,7 +65,7 @@ class State:
     later: State | None = None
     """The state after the wait."""
     stop: int = 0
-    parts: TransferList | None = None
+    parts: ItemRange | None = None
     stretch: Stretch | None = None
     steps: dict[Arrival, Step] = field(default_factory=dict)
     alone: Step | None = None

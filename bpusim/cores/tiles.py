@@ -208,9 +208,10 @@ class Alone:
             self._real, self._room_matters, _ = _replay(self._times, self._times.depends, self._rate)
         return self._real
 
-    def computed(self) -> Floats:
-        """When each item is computed, with the scratchpad as it is."""
-        return _replay(self._times, self._times.depends, self._rate)[2]
+    def computed(self) -> tuple[Floats, Floats]:
+        """When each item is computed: with an unlimited scratchpad, with the scratchpad as it is."""
+        _, room_matters, real = _replay(self._times, self._times.depends, self._rate)
+        return (_replay(self._times, self._times.producer, self._rate)[2] if room_matters else real), real
 
     @property
     def unlimited(self) -> Ps:

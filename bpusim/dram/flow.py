@@ -72,6 +72,8 @@ class FlowChannel:
         self._sharing = Sharing(behaviour, self.rules, self._background, self._closed)
         if self._background:
             self._shares = self._sharing.of([], [], self._on)
+            if self._watched:
+                self._tell(0)
 
     def port(self, name: str, window: int, path: Ps, limit: float) -> FlowPort:
         """A port with ``window`` bytes outstanding over a ``path`` of its own to the channel, at most ``limit`` B/s."""

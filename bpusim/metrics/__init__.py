@@ -1,8 +1,10 @@
 """Observers and the definitions of what is measured."""
 
 from bpusim.metrics.causes import CAUSES, Ledger, shares_ms
+from bpusim.metrics.detail import CallSpan, CpuOpSums, Detail, Keep, OpSums, Profile, Step, Transfers
 from bpusim.metrics.figures import Figures, figures
 from bpusim.metrics.heat import HeatStats, TripStats
+from bpusim.metrics.observers import Both
 from bpusim.metrics.recorder import CoreCounters, Recorder
 from bpusim.metrics.result import BatchStats, CoreStats, DramStats, HeapStats, Result, RunWarning, WeightStats
 from bpusim.metrics.samples import Samples
@@ -13,11 +15,15 @@ from bpusim.metrics.streams import ChatRecord, FrameRecord, PipelineRecord, Requ
 __all__ = [
     "CAUSES",
     "BatchStats",
+    "Both",
+    "CallSpan",
     "ChatRecord",
     "ChatStats",
     "ColdStats",
     "CoreCounters",
     "CoreStats",
+    "CpuOpSums",
+    "Detail",
     "DramStats",
     "EndStats",
     "Figures",
@@ -25,10 +31,13 @@ __all__ = [
     "FrameStats",
     "HeapStats",
     "HeatStats",
+    "Keep",
     "Ledger",
+    "OpSums",
     "PhaseStats",
     "PipelineRecord",
     "PipelineStats",
+    "Profile",
     "Recorder",
     "RequestRow",
     "Result",
@@ -36,6 +45,8 @@ __all__ = [
     "Samples",
     "SplitPhase",
     "SplitPlan",
+    "Step",
+    "Transfers",
     "TripStats",
     "WeightStats",
     "figures",

@@ -42,12 +42,14 @@ _AT = {cause: k for k, cause in enumerate(CAUSES)}
 
 
 class Ledger:
-    """Time by cause, in picoseconds, of one thing that takes time."""
+    """Time by cause, in picoseconds, of one thing that takes time. ``path``: also in which order."""
 
-    __slots__ = ("_spent", "cold")
+    __slots__ = ("_spent", "cold", "path")
 
-    def __init__(self) -> None:
+    def __init__(self, *, path: bool = False) -> None:
         self._spent: list[Ps] = [0] * len(CAUSES)
+        self.path: list[tuple[str, Ps]] | None = [] if path else None
+        """(cause, or ``call`` for all of a call on a core; duration), one behind the other."""
         self.cold = False
         """Whether it waited for weights that had never been loaded before."""
 
@@ -66,12 +68,16 @@ class Ledger:
         if duration < 0:
             raise ValueError(f"{duration} ps of {cause}")
         self._spent[_AT[cause]] += duration
+        if self.path is not None and duration:
+            self.path.append((cause, duration))
 
     def add_call(self, charges: Sequence[Ps]) -> None:
         """Charge the first causes, those of a call on a core, in their order."""
         if min(charges) < 0:
             raise ValueError(f"{min(charges)} ps of {CAUSES[charges.index(min(charges))]}")
         self._spent[: len(charges)] = map(add, self._spent, charges)
+        if self.path is not None:
+            self.path.append(("call", sum(charges)))
 
     def close(self, total: Ps) -> None:
         """What no cause has claimed of ``total`` becomes ``other``."""
@@ -80,6 +86,8 @@ class Ledger:
     def take(self, other: Ledger) -> None:
         """Add all of another ledger."""
         self._spent = list(map(add, self._spent, other._spent))
+        if self.path is not None:
+            self.path.extend(other.path if other.path is not None else [(c, n) for c, n in other.spent.items() if n])
         self.cold = self.cold or other.cold
 
 

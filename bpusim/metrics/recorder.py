@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import add
 
-from bpusim.ports import MOVES, BufferKind, CallCounters, Flow, Work
+from bpusim.ports import MOVES, BufferKind, CallCounters, CallDetail, Flow, Work
 from bpusim.units import Ps
 
 __all__ = ["CoreCounters", "Recorder"]
@@ -79,11 +79,27 @@ class Recorder:
         self._totals[core, label] = list(map(add, totals, row)) if totals is not None else list(row)
 
     @property
-    def wants_ops(self) -> bool:
-        """Counters need no ops."""
+    def wants_detail(self) -> bool:
+        """Counters need none."""
         return False
 
-    def ops_ended(self, core: str, label: str, start: Ps, ends: Sequence[Ps]) -> None:
+    def call_detailed(self, detail: CallDetail) -> None:
+        """Not asked for."""
+
+    @property
+    def wants_host(self) -> bool:
+        """Counters need none."""
+        return False
+
+    def cpu_op_ended(
+        self, label: str, op: str, type_: str, moved: Mapping[tuple[BufferKind, bool], int], start: Ps, end: Ps
+    ) -> None:
+        """Not asked for."""
+
+    def host_took(self, at: Ps) -> None:
+        """Not asked for."""
+
+    def host_gave(self, at: Ps) -> None:
         """Not asked for."""
 
     def moved(self, master: str, totals: Mapping[tuple[BufferKind, bool], int], at: Ps) -> None:  # noqa: ARG002

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bpusim.metrics.detail import Detail
 from bpusim.metrics.heat import HeatStats
 from bpusim.metrics.recorder import CoreCounters
 from bpusim.metrics.splits import SplitPlan
@@ -221,6 +222,8 @@ class Result:
     journal: Sequence[Any] | None = field(default=None, repr=False)
     """What happened to each call (:class:`bpusim.runtime.Event`: at, core, call, what), in order of time; None unless
     the run was told to keep it (``simulate(..., journal=True)``)."""
+    detail: Detail | None = field(default=None, repr=False)
+    """What it did call by call; None unless the run was told to keep it (``simulate(..., detail=Keep())``)."""
     batches: Mapping[str, BatchStats] = field(default_factory=dict)
     """By model, of those that serve several sequences in a step."""
     splits: Mapping[str, SplitPlan] = field(default_factory=dict)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bpusim.metrics.causes import Ledger
 from bpusim.metrics.samples import Samples
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["ChatRecord", "Cold", "FrameRecord", "Level", "PipelineRecord", "RequestRow", "rate_per_s"]
+__all__ = ["ChatRecord", "Cold", "FrameRecord", "Level", "PipelineRecord", "RequestRow", "StepLog", "rate_per_s"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,10 @@ class Cold:
         self.ledger.take(ledger)
 
 
+StepLog = Callable[[str, int, Ps, Ps, Ledger], None]
+"""Hears of a step of a stream that is over: its kind, number of the request (frame, run), begin, end, causes."""
+
+
 @dataclass(slots=True)
 class ChatRecord:
     """Everything counted of one chat stream. ``decode`` and ``first`` sum the causes of all decode tokens and of all
@@ -98,6 +103,8 @@ class ChatRecord:
     """Requests under way when the last of arrivals had come."""
     present: Level = field(default_factory=Level)
     """Requests in the system."""
+    log: StepLog | None = None
+    """Told of first tokens (``first token``) and all others (``token``)."""
 
     @property
     def times(self) -> Samples:
@@ -109,14 +116,32 @@ class ChatRecord:
         self.arrived += 1
         self.present.change(at, 1)
 
-    def began(self, duration: Ps, ledger: Ledger) -> None:
-        """A first token is out after ``duration``, with the causes of it."""
+    def new_ledger(self) -> Ledger:
+        """For the causes of a step."""
+        return Ledger(path=self.log is not None)
+
+    def began(self, request: int, arrived: Ps, now: Ps, ledger: Ledger) -> None:
+        """A first token is out, with the causes of the time to it."""
+        duration = now - arrived
+        ledger.close(duration)
         self.tokens += 1
+        if self.log is not None:
+            self.log("first token", request, arrived, now, ledger)
         if ledger.cold:
             self.cold.took(duration, ledger)
         else:
             self.ttfts.append(duration)
             self.first.take(ledger)
+
+    def went_on(self, request: int, begin: Ps, now: Ps, ledger: Ledger) -> None:
+        """Another token is out, with the causes of the time since the one before."""
+        gap = now - begin
+        ledger.close(gap)
+        self.tokens += 1
+        self.decode.take(ledger)
+        self.gaps.append(gap)
+        if self.log is not None:
+            self.log("token", request, begin, now, ledger)
 
     def went(self, arrived: Ps, first: Ps, end: Ps, tokens: int, *, cold: bool = False) -> None:
         """A request is answered."""
@@ -166,6 +191,8 @@ class FrameRecord:
     """Frames in the system."""
     line: Level = field(default_factory=Level)
     """Frames that wait for the model."""
+    log: StepLog | None = None
+    """Told of frames (``frame``)."""
 
     @property
     def times(self) -> Samples:
@@ -177,8 +204,16 @@ class FrameRecord:
         """Frames that came to their end."""
         return len(self.latencies) + len(self.cold.times)
 
-    def ended(self, latency: Ps, ledger: Ledger) -> None:
+    def new_ledger(self) -> Ledger:
+        """For the causes of a frame."""
+        return Ledger(path=self.log is not None)
+
+    def ended(self, captured: Ps, now: Ps, ledger: Ledger) -> None:
         """A frame has come through, with the causes of its time."""
+        latency = now - captured
+        ledger.close(latency)
+        if self.log is not None:
+            self.log("frame", self.through, captured, now, ledger)
         if ledger.cold:
             self.cold.took(latency, ledger)
         else:
@@ -207,14 +242,21 @@ class PipelineRecord:
     backlog: int = 0
     """Runs under way at the last trigger."""
     present: Level = field(default_factory=Level)
+    log: StepLog | None = None
+    """Told of stages (by name), and of the whole time to each end (``to the end of STAGE``)."""
 
     @property
     def times(self) -> Samples:
         """What paces it: times to the first of its ends."""
         return next((self.ends[n] for n in self.limits if n in self.ends), Samples())
 
-    def ended(self, stage: str, whole: Ps, ledger: Ledger, *, late: bool) -> None:
-        """A run has come to the end of ``stage``, ``whole`` after its trigger."""
+    def ended(self, stage: str, run: int, trigger: Ps, at: Ps, ledger: Ledger) -> None:
+        """A run has come to the end of ``stage``, with the causes of all its time since its trigger."""
+        whole, limit = at - trigger, self.limits.get(stage)
+        late = limit is not None and whole > limit
+        ledger.close(whole)
+        if self.log is not None:
+            self.log(f"to the end of {stage}", run, trigger, at, ledger)
         if ledger.cold:
             self.cold.setdefault(stage, Cold()).took(whole, ledger)
         else:
@@ -222,9 +264,12 @@ class PipelineRecord:
             self.ledgers.setdefault(stage, Ledger()).take(ledger)
         self.late[stage] = self.late.get(stage, 0) + late
 
-    def stage(self, name: str, duration: Ps) -> None:
-        """A stage took so long."""
-        self.stages.setdefault(name, Samples()).append(duration)
+    def stage(self, name: str, run: int, begin: Ps, now: Ps, ledger: Ledger) -> None:
+        """A stage is over, with the causes of its time; those that waited for weights to load are kept apart."""
+        if not ledger.cold:
+            self.stages.setdefault(name, Samples()).append(now - begin)
+        if self.log is not None:
+            self.log(name, run, begin, now, ledger)
 
 
 def rate_per_s(count: int, duration: Ps) -> float:

@@ -20,11 +20,13 @@ from bpusim.errors import BpusimError, Place
 from bpusim.metrics import Result
 from bpusim.report.files import requests_csv, summary_json
 from bpusim.report.heat import thermal_csv
+from bpusim.report.ops import op_rows, ops_csv
 from bpusim.scenario import Scenario
+from bpusim.units import PS_PER_S
 
 __all__ = ["check_folder", "write_folder"]
 
-FILES = ("summary.json", "requests.csv", "thermal.csv", "manifest.json")
+FILES = ("summary.json", "requests.csv", "ops.csv", "thermal.csv", "manifest.json")
 """In the order they are put in place: the manifest last, it vouches for the others."""
 MANIFEST = "bpusim-manifest/1"
 
@@ -48,7 +50,15 @@ def manifest(result: Result, scenario: Scenario, overrides: Sequence[str]) -> di
         "seed": result.seed,
         "events": result.events,
         "partial": result.partial,
+        **({"ops": _coverage(result)} if result.detail is not None else {}),
     }
+
+
+def _coverage(result: Result) -> dict[str, Any]:
+    """Which part of the run ``ops.csv`` is about."""
+    assert result.detail is not None
+    until = result.detail.ops_until
+    return {"until_s": (result.elapsed if until is None else until) / PS_PER_S, "whole": until is None}
 
 
 def check_folder(folder: Path) -> None:
@@ -92,8 +102,8 @@ def _undisturbed() -> Iterator[None]:
 
 
 def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Sequence[str]) -> None:
-    """Write ``manifest.json``, ``summary.json``, ``requests.csv``, and ``thermal.csv`` of a run with heat: all of them,
-    or an error and none.
+    """Write ``manifest.json``, ``summary.json``, ``requests.csv``, also ``ops.csv`` of a run with detail and
+    ``thermal.csv`` of one with heat: all of them, or an error and none.
 
     They are made beside the folder first. An earlier result's files are replaced.
     """
@@ -103,6 +113,8 @@ def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Se
         "summary.json": summary_json(result),
         "requests.csv": requests_csv(result),
     }
+    if result.detail is not None:
+        texts["ops.csv"] = ops_csv(op_rows(result.detail))
     if result.heat is not None:
         texts["thermal.csv"] = thermal_csv(result)
     folder = folder.absolute()

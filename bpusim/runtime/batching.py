@@ -99,7 +99,7 @@ class Batch:
             self._since = None
 
     def _serve(self, seats: list[_Seat]) -> Generator[simpy.Event, Any, None]:
-        shared = Ledger()
+        shared = Ledger(path=seats[0].ledger.path is not None)
         for seat in seats:
             waited: Ps = self.env.now - seat.since  # type: ignore[assignment]  # integer by construction
             if waited:

@@ -183,7 +183,7 @@ class Executor:
                 model.warm.add(part)  # what comes behind this step finds its weights there
             for segment in program.segments:
                 if isinstance(segment, CpuWork):
-                    yield from self._fallback(segment, ledger)
+                    yield from self._fallback(f"{session.stream}/{phase}", segment, ledger)
                 else:
                     yield from self._call(session, next(calls), segment, again, ledger, deadline)
         if model.loader is not None:
@@ -305,12 +305,12 @@ class Executor:
         if options.log_ops:
             yield from self.on_host(len(call.ops) * spec.log_per_op, "host", ledger)
 
-    def _fallback(self, work: CpuWork, ledger: Ledger) -> Generator[simpy.Event, Any, None]:
+    def _fallback(self, label: str, work: CpuWork, ledger: Ledger) -> Generator[simpy.Event, Any, None]:
         """An op on the CPU: allocation without a pool, cache maintenance, and the op with its DRAM traffic."""
         spec = self.host.spec
         if not self.options.memory_pool:
             yield from self.on_host(work.tensors * spec.allocate_per_tensor, "host", ledger)
-        traffic = HostTraffic(f"spill:{work.op_id}", work.moved)
+        traffic, begin, observer = HostTraffic(f"spill:{work.op_id}", work.moved), self.now(), self.host.observer
         yield from self.on_host(
             self.host.cache_ps(traffic.bytes) + self.host.fallback_ps(work),
             "fallback",
@@ -318,5 +318,7 @@ class Executor:
             traffic,
             self.options.fallback,
         )
+        if observer.wants_host:
+            observer.cpu_op_ended(label, work.op_id, work.type, work.moved, begin, self.now())
         if self.options.log_ops:
             yield from self.on_host(spec.log_per_op, "host", ledger)

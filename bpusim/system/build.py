@@ -17,11 +17,8 @@ from bpusim.alarm import Routine
 from bpusim.cores import BpuCore, HostCluster, Merge, PlanBook
 from bpusim.dram import FlowChannel
 from bpusim.errors import ScenarioError, SimulationError
-from bpusim.metrics import (
-    Recorder,
-    Result,
-    RunWarning,
-)
+from bpusim.metrics import Both, Detail, Keep, Recorder, Result, RunWarning
+from bpusim.ports import Observer
 from bpusim.runtime import CoreQueue, Event, Executor, MemoryMap, PlacedModel, Policy, RuntimeOptions, policy_maker
 from bpusim.scenario import Scenario, load_scenario
 from bpusim.system.channels import channel_of, channel_warnings, port_of
@@ -30,7 +27,7 @@ from bpusim.system.heating import MeteredRecorder, cooling_warnings, heat_of
 from bpusim.system.load import check_streams, load_traces, load_weights, memory_of, name_warnings, place_models
 from bpusim.system.outcome import host_warnings, machine_warnings, policy_warnings, result_of
 from bpusim.system.progress import Progress
-from bpusim.system.streams import Streams, laid_on, lengths_of, streams_of
+from bpusim.system.streams import Streams, laid_on, lengths_of, log_steps, streams_of
 from bpusim.thermal import ClockControl, Heat
 from bpusim.units import Ps
 from bpusim.workload import Slots
@@ -92,6 +89,8 @@ class System:
     """Whether the result has a row of every request."""
     journal: list[Event] | None
     """What happened to each call, if it is to be kept."""
+    detail: Detail | None
+    """What each op and transfer did, if it is to be kept."""
     warnings: list[RunWarning] = field(default_factory=list)
 
     @classmethod
@@ -102,11 +101,13 @@ class System:
         records: bool = False,
         policy: Policy | type | str | None = None,
         journal: bool = False,
+        detail: Keep | None = None,
     ) -> System:
         """Wire the machine and load the models. Raises a :class:`BpusimError` with every problem found.
 
         ``records``: keep a row of every request, not only their statistics. ``policy``: another than the scenario's;
-        each core gets a copy of it. ``journal``: keep what happened to each call.
+        each core gets a copy of it. ``journal``: keep what happened to each call. ``detail``: how much to keep of what
+        each op and transfer did.
         """
         machine = scenario.machine
         traces = load_traces(scenario)
@@ -117,21 +118,23 @@ class System:
         check_streams(scenario, models, lengths)
         env = CountingEnvironment(initial_time=0)
         recorder = MeteredRecorder() if machine.cooling is not None else Recorder()
+        kept = Detail(detail) if detail is not None else None
+        observer: Observer = Both(recorder, kept) if kept is not None else recorder
         clocks = clocks_of(scenario)
-        channel = channel_of(env, scenario, recorder, models, memory)
+        channel = channel_of(env, scenario, observer, models, memory)
         cores, plans = [], PlanBook()
         sleep = machine.clocks.cores.sleep if machine.clocks.cores is not None else None
         for name in machine.cores.names:
             port = port_of(channel, name, machine.cores.dma)
             core = BpuCore(
-                env, name, machine.cores, clocks[name], port, recorder,
+                env, name, machine.cores, clocks[name], port, observer,
                 merge=_merge(scenario), plans=plans, sleep=(sleep.after, sleep.wake) if sleep is not None else None,
             )  # fmt: skip
             cores.append(core)
         loads = any(m.load is not None for m in scenario.models.values())
         slow = machine.host.slow.cores if machine.host.slow is not None else 0
         cpu = port_of(channel, "cpu", machine.host.dma, machine.host.cores + slow + loads)
-        host = HostCluster(env, machine.host, cpu, recorder, clocks["host"], scenario.host.affinity)
+        host = HostCluster(env, machine.host, cpu, observer, clocks["host"], scenario.host.affinity)
         load_weights(env, scenario, models, host)
         routine = Routine(env)
         controls = control_clocks(env, scenario, clocks, recorder, host, channel, routine)
@@ -145,6 +148,8 @@ class System:
         queues = {i: CoreQueue(env, core, _made(make), events) for i, core in enumerate(cores)}
         executor = Executor(env, host, queues, options)
         streams, slots = streams_of(env, scenario, models, lengths, host, records=records)
+        if kept is not None:
+            log_steps(streams, kept.log)
         system = cls(
             scenario,
             env,
@@ -160,6 +165,7 @@ class System:
             heat,
             records,
             events,
+            kept,
             warnings + placing,
         )
         if heat is not None:
@@ -196,6 +202,8 @@ class System:
             do = "lower their rate, or end the run by run: {until: 1 s} to count what they drop" if greedy else ""
             waits = f"{waiting} wait, and {why}{''.join(lines)}"
             raise SimulationError(f"deadlock at {env.now / 1e9:.3f} ms: {waits}", do=do)
+        if self.detail is not None:
+            self.detail.close(env.now)
         return result_of(self, partial=not end.processed)
 
     def _done(self) -> dict[str, tuple[int, Ps]]:
@@ -211,6 +219,7 @@ def simulate(
     records: bool = False,
     policy: Policy | type | str | None = None,
     journal: bool = False,
+    detail: Keep | None = None,
     watch: Callable[[Progress], bool] | None = None,
 ) -> Result:
     """Run a scenario (a file, with overrides by path, or a loaded one) and give its :class:`Result`.
@@ -218,15 +227,15 @@ def simulate(
     With ``records`` it has a row of every request; without, statistics alone, and memory does not grow with the run.
     ``policy``: in place of the scenario's: a name, a class, or an object with ``pick(ready, core)``, of which each core
     gets a copy, so that the object itself stays as it is.
-    With ``journal`` the result has what happened to each call.
-    ``watch``: told how far the run is, every some hundred events; if it says True, the run ends there and the result,
+    With ``journal`` the result has what happened to each call, with ``detail`` what each op and transfer did.
+    ``watch``: told how far the run is, every 64 events; if it says True, the run ends there and the result,
     of what had ended by then, is ``partial``.
     """
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario, set or {})
     elif set:
         raise ScenarioError("overrides need a scenario file, not a loaded scenario", do="pass set= to load_scenario")
-    return System.build(scenario, records=records, policy=policy, journal=journal).run(watch)
+    return System.build(scenario, records=records, policy=policy, journal=journal, detail=detail).run(watch)
 
 
 def _merge(scenario: Scenario) -> Merge:

@@ -9,8 +9,8 @@ import simpy
 
 from bpusim.dram import FlowChannel, FlowTable, Rules, flow_table
 from bpusim.hardware import DmaSpec
-from bpusim.metrics import Recorder, RunWarning
-from bpusim.ports import BufferKind, Port
+from bpusim.metrics import RunWarning
+from bpusim.ports import BufferKind, Observer, Port
 from bpusim.runtime import MemoryMap, PlacedModel
 from bpusim.scenario import Scenario
 from bpusim.units import format_quantity
@@ -52,7 +52,7 @@ def known_error(scenario: Scenario, table: FlowTable) -> tuple[str, Mapping[str,
 def channel_of(
     env: simpy.Environment,
     scenario: Scenario,
-    recorder: Recorder,
+    observer: Observer,
     models: Mapping[str, PlacedModel],
     memory: MemoryMap,
 ) -> FlowChannel | BankChannel:
@@ -61,7 +61,7 @@ def channel_of(
     table = table_of(scenario)
     rules = Rules(dram.arbitration, dram.order or (), dram.weights or {}, dram.limits or {})
     if scenario.engine.dram == "flow":
-        return FlowChannel(env, table, recorder, rules, list(masters.items()))
+        return FlowChannel(env, table, observer, rules, list(masters.items()))
     from bpusim.dram.bank.channel import BankChannel
     from bpusim.dram.timing import channel
 
@@ -72,7 +72,7 @@ def channel_of(
         for k, (name, spec) in enumerate(masters.items())
     ]
     return BankChannel(
-        env, found, table, recorder, _regions(scenario, models, memory, spare), rules,
+        env, found, table, observer, _regions(scenario, models, memory, spare), rules,
         mapping=dram.mapping, count=dram.channels, background=background,
     )  # fmt: skip
 

@@ -84,6 +84,7 @@ def heat_of(
         (partial(host.look, slow=True), watts) if slow is not None else None,
     )  # fmt: skip
     recorder.meter = meter
+    host.metered()
     try:
         return Heat(env, machine.cooling, meter, controls, routine)
     except ValueError as error:

@@ -110,6 +110,7 @@ def result_of(system: System, *, partial: bool = False) -> Result:
         scenario.about,
         heat,
         system.journal,
+        system.detail,
         {
             name: BatchStats(b.most, b.steps, b.sequences / b.steps if b.steps else 0.0)
             for name, b in system.executor.batches.items()

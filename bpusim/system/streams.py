@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import simpy
 
 from bpusim.cores import Affinity, HostCluster, Laid
 from bpusim.errors import Problem, ScenarioError
-from bpusim.metrics import ChatRecord, FrameRecord, PipelineRecord
+from bpusim.metrics import ChatRecord, FrameRecord, Ledger, PipelineRecord
 from bpusim.runtime import PlacedModel
 from bpusim.scenario import (
     ArrivalSpec,
@@ -50,6 +51,7 @@ __all__ = [
     "Where",
     "laid_on",
     "lengths_of",
+    "log_steps",
     "parts_of",
     "sequences_most",
     "sequences_of",
@@ -225,6 +227,14 @@ def streams_of(
         else:
             out[name] = _pipeline(name, spec, models, slots, lengths, seed, host, records=records)
     return out, list(slots.values())
+
+
+def log_steps(streams: Streams, log: Callable[[str, str, int, Ps, Ps, Ledger], None]) -> None:
+    """Have each step of each stream told to ``log``, by the stream's name."""
+    for name, s in streams.items():
+        s.record.log = partial(log, name)
+        for label, chat in s.chats.items():
+            chat.record.log = partial(log, label)
 
 
 def _pipeline(

@@ -20,7 +20,18 @@ from bpusim.trace.model import Coefs, Op, buffer_kind
 if TYPE_CHECKING:
     from bpusim.arrays import Bools, Ints
 
-__all__ = ["MOVED", "READS", "WRITES", "CallItems", "CallLayout", "Tiling", "coefficients", "lay_out", "lay_out_call"]
+__all__ = [
+    "FIELDS",
+    "MOVED",
+    "READS",
+    "WRITES",
+    "CallItems",
+    "CallLayout",
+    "Tiling",
+    "coefficients",
+    "lay_out",
+    "lay_out_call",
+]
 
 FIELDS = ("cycles", "mac_cycles", "macs", "issued", "tiles")
 _NF = len(FIELDS)

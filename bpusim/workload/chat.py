@@ -154,7 +154,7 @@ class ChatStream:
         spec, record, now = executor.host.spec, self.record, executor.now
         index, self._index = self._index, self._index + 1
         arrived = now()
-        ledger = Ledger()
+        ledger = record.new_ledger()
         turn = self.slots.take(self.name) if take else None
         if turn is not None:
             record.open[index] = ("waiting", arrived)
@@ -177,8 +177,7 @@ class ChatStream:
             )
         yield from self._sample(executor, ledger)
         first = now()
-        ledger.close(first - arrived)
-        record.began(first - arrived, ledger)
+        record.began(index, arrived, first, ledger)
         cold = ledger.cold
         if told is not None:
             told(ledger)
@@ -186,7 +185,7 @@ class ChatStream:
         for n in range(ask.output - 1):
             begin = now()
             record.open[index] = ("decode", begin)
-            ledger = Ledger()
+            ledger = record.new_ledger()
             if self.pace and begin < begun + self.pace:
                 executor.pause(user.session, self.model)
                 yield executor.env.timeout(begun + self.pace - begin)
@@ -196,13 +195,9 @@ class ChatStream:
             more = n + 2 < ask.output  # nobody can prepare for a request that has not come
             yield from executor.decode(user.session, self.model, kv + n, ledger, more=more, deadline=due)
             yield from self._sample(executor, ledger)
-            gap = now() - begin
-            ledger.close(gap)
-            record.decode.take(ledger)
+            record.went_on(index, begin, now(), ledger)
             if told is not None:
                 told(ledger)
-            record.gaps.append(gap)
-            record.tokens += 1
         del record.open[index]
         executor.end(self.model)
         if give:

@@ -125,7 +125,7 @@ class FrameStream:
 
     def _arrive(self, executor: Executor) -> Generator[simpy.Event, Any, None]:
         """From capture to the queue."""
-        captured, ledger = executor.now(), Ledger()
+        captured, ledger = executor.now(), self.record.new_ledger()
         yield from self._stages(executor, self.before, ledger)
         if len(self._line) >= self.queue and self.drop == "block":
             room = simpy.Event(executor.env)
@@ -170,7 +170,5 @@ class FrameStream:
     def _leave(self, executor: Executor, frame: _Frame) -> Generator[simpy.Event, Any, None]:
         """From the model to the user."""
         yield from self._stages(executor, self.after, frame.ledger)
-        latency = executor.now() - frame.captured
-        frame.ledger.close(latency)
-        self.record.ended(latency, frame.ledger)
+        self.record.ended(frame.captured, executor.now(), frame.ledger)
         self._gone(executor.now())

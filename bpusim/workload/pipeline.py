@@ -119,35 +119,34 @@ class PipelineStream:
                     "than they end",
                     do="trigger it less often, or drop triggers by at_once: 1",
                 )
-            env.process(self._once(executor))
+            env.process(self._once(executor, record.triggered - 1))
         record.backlog = record.present.now
         if record.present.now:
             self._drained = simpy.Event(env)
             yield self._drained
 
-    def _once(self, executor: Executor) -> Generator[simpy.Event, Any, None]:
+    def _once(self, executor: Executor, run: int) -> Generator[simpy.Event, Any, None]:
         env, trigger = executor.env, executor.now()
         marks = {s.name: _Mark(simpy.Event(env)) for s in self.stages}
         marks |= {f"{s.name}.{FIRST_TOKEN}": _Mark(simpy.Event(env)) for s in self.stages if s.chat is not None}
         limits = [limit for limit in self.ends.values() if limit is not None]
         due = trigger + min(limits) if limits else None
-        yield env.all_of([env.process(self._stage(executor, s, marks, due)) for s in self.stages])
+        yield env.all_of([env.process(self._stage(executor, s, run, marks, due)) for s in self.stages])
         record = self.record
-        for name, limit in self.ends.items():
+        for name in self.ends:
             mark: _Mark | None = marks[name]
-            whole, ledger = marks[name].at - trigger, Ledger()
+            ledger = Ledger()
             while mark is not None:
                 ledger.take(mark.ledger)
                 mark = mark.before
-            ledger.close(whole)
-            record.ended(name, whole, ledger, late=limit is not None and whole > limit)
+            record.ended(name, run, trigger, marks[name].at, ledger)
         record.runs += 1
         record.present.change(executor.now(), -1)
         if self._drained is not None and not record.present.now:
             self._drained.succeed()
 
     def _stage(
-        self, executor: Executor, stage: PipelineStage, marks: Mapping[str, _Mark], due: Ps | None
+        self, executor: Executor, stage: PipelineStage, run: int, marks: Mapping[str, _Mark], due: Ps | None
     ) -> Generator[simpy.Event, Any, None]:
         """One stage of a run, from the last of what it waits for to its mark."""
         before: _Mark | None = None
@@ -157,7 +156,8 @@ class PipelineStream:
                 yield mark.reached
             if before is None or mark.at > before.at:
                 before = mark
-        begin, ledger, record = executor.now(), Ledger(), self.record
+        record = self.record
+        begin, ledger = executor.now(), Ledger(path=record.log is not None)
         if stage.wait:
             yield executor.env.timeout(stage.wait)
             ledger.add("camera", stage.wait)
@@ -178,6 +178,5 @@ class PipelineStream:
 
             ask = Ask(stage.prompt(), stage.output(), 0)
             ledger = yield from stage.chat.answer(executor, ask, first)
-        if not ledger.cold:
-            record.stage(stage.name, executor.now() - begin)
+        record.stage(stage.name, run, begin, executor.now(), ledger)
         marks[stage.name].reach(executor.now(), before, ledger)

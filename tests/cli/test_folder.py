@@ -10,10 +10,12 @@ from desks import Desk
 
 from bpusim.cli import main
 
+FILES = ["manifest.json", "ops.csv", "requests.csv", "summary.json"]
 
-def test_a_folder_holds_three_files(desk: Desk) -> None:
+
+def test_a_folder_holds_what_a_run_leaves(desk: Desk) -> None:
     desk.run("-o", "out")
-    assert sorted(p.name for p in (desk.folder / "out").iterdir()) == ["manifest.json", "requests.csv", "summary.json"]
+    assert sorted(p.name for p in (desk.folder / "out").iterdir()) == FILES
 
 
 def test_the_folder_may_be_deep(desk: Desk) -> None:

@@ -11,7 +11,6 @@ import pytest
 import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metered import Metered
 from worlds import GHZ, NS, RATE, Counting
 
 from bpusim.cores import HostCluster, HostTraffic
@@ -31,10 +30,12 @@ class Desk:
     def __init__(self, *changes: Change, governed: bool = True, clock: bool = True, metered: bool = False) -> None:
         self.env = Counting()
         self.clock = ClockDomain("host", GHZ)
-        observer = Metered() if metered else Recorder()
+        observer = Recorder()
         channel = FlowChannel(self.env, Ideal(RATE), observer, Rules("equal"))
         spec, port = replace(machine_preset("bpu80").host, cores=2), channel.port("cpu", 10**6, NS, RATE)
         self.host = HostCluster(self.env, spec, port, observer, self.clock if clock else None)
+        if metered:
+            self.host.metered()
         if governed:
             self.host.governed()
         self.log: list[tuple[int, str, int, int]] = []

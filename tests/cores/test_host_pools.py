@@ -11,7 +11,6 @@ import pytest
 import simpy
 from hypothesis import given
 from hypothesis import strategies as st
-from metered import Metered
 from worlds import GHZ, NS, RATE
 
 from bpusim.cores import Affinity, HostCluster, HostTraffic, Laid
@@ -19,6 +18,7 @@ from bpusim.cores.pools import CorePool, cut
 from bpusim.dram import FlowChannel, Ideal, Rules
 from bpusim.hardware import SlowSpec
 from bpusim.hardware.presets import machine_preset
+from bpusim.metrics import Recorder
 from bpusim.thermal import ClockDomain
 
 
@@ -29,7 +29,7 @@ class Desk:
         self, fast: int, slow: int, speed: float = 0.5, affinity: Affinity = "any", join: int = 0, hz: int = 0
     ) -> None:
         self.env = simpy.Environment()
-        observer = Metered()
+        observer = Recorder()
         channel = FlowChannel(self.env, Ideal(RATE), observer, Rules("equal"))
         spec = replace(
             machine_preset("bpu80").host, cores=fast, slow=SlowSpec(slow, speed) if slow else None,
@@ -39,6 +39,7 @@ class Desk:
         self.host = HostCluster(
             self.env, spec, channel.port("cpu", 10**6, NS, RATE), observer, clock, affinity=affinity
         )
+        self.host.metered()
         if clock is not None:
             self.host.governed()
             clock.set_hz(hz)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from bpusim.cores import BpuCore, Merge, recall
 from bpusim.cores.run import TiledRun
 from bpusim.dram import FlowChannel, FlowPort, Ideal
 from bpusim.metrics import Recorder
+from bpusim.ports import CallDetail
 from bpusim.runtime import CoreQueue, Terms
 from bpusim.runtime.policies.priority import Priority
 from bpusim.thermal import ClockDomain
@@ -39,11 +39,11 @@ class Ops(Recorder):
         self.ops: list[tuple[str, str, int, list[int]]] = []
 
     @property
-    def wants_ops(self) -> bool:
+    def wants_detail(self) -> bool:
         return True
 
-    def ops_ended(self, core: str, label: str, start: int, ends: Sequence[int]) -> None:
-        self.ops.append((core, label, start, list(ends)))
+    def call_detailed(self, detail: CallDetail) -> None:
+        self.ops.append((detail.core, detail.label, detail.start, detail.compute[:, 1].tolist()))
 
 
 @dataclass(frozen=True)

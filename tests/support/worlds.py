@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -16,6 +16,7 @@ from bpusim.dram.behaviour import Behaviour
 from bpusim.hardware import CoreSpec, MasterSpec
 from bpusim.hardware.presets import machine_preset
 from bpusim.metrics import CoreCounters, Recorder
+from bpusim.ports import CallDetail
 from bpusim.thermal import ClockDomain
 from bpusim.trace import CallProgram, Header, Op, Phase, Repeat, Trace
 
@@ -39,21 +40,21 @@ class Counting(simpy.Environment):
 
 
 class Watch(Recorder):
-    """Writes down when each op was computed, and the lowest rate that each master got."""
+    """Writes down what each op did, and the lowest rate that each master got."""
 
-    __slots__ = ("lowest", "ops")
+    __slots__ = ("details", "lowest")
 
     def __init__(self) -> None:
         super().__init__()
-        self.ops: list[tuple[str, str, int, list[int]]] = []
+        self.details: list[CallDetail] = []
         self.lowest: dict[str, float] = {}
 
     @property
-    def wants_ops(self) -> bool:
+    def wants_detail(self) -> bool:
         return True
 
-    def ops_ended(self, core: str, label: str, start: int, ends: Sequence[int]) -> None:
-        self.ops.append((core, label, start, list(ends)))
+    def call_detailed(self, detail: CallDetail) -> None:
+        self.details.append(detail)
 
     @property
     def wants_rates(self) -> bool:
@@ -121,6 +122,7 @@ class Seen:
 
     calls: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     ops: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    details: list[CallDetail] = field(default_factory=list)
     moved: dict[str, int] = field(default_factory=dict)
     recorded: dict[str, Any] = field(default_factory=dict)
     lowest: dict[str, float] = field(default_factory=dict)
@@ -192,7 +194,8 @@ def play(world: World, merge: Merge) -> Seen:
         env.run()
     for k, work in enumerate(world.works):
         assert len(seen.calls[f"bpu{k}"]) == len(work.kvs), f"bpu{k} stands still"
-    seen.ops = {(core, label): ends for core, label, _, ends in watch.ops}
+    seen.details = watch.details
+    seen.ops = {(d.core, d.label): d.compute[:, 1].tolist() for d in watch.details}
     seen.moved, seen.recorded, seen.lowest, seen.steps = channel.moved(), watch.moved_bytes, watch.lowest, env.steps
     seen.cores = watch.cores
     return seen
