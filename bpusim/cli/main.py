@@ -5,16 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from bpusim import __version__
 from bpusim.cli.dram import dram
 from bpusim.cli.imports import import_group
-from bpusim.cli.options import FORMAT as _FORMAT
+from bpusim.cli.options import FORMAT_MARKDOWN as _FORMAT
 from bpusim.cli.options import SET as _SET
 from bpusim.cli.trace import trace
 from bpusim.errors import BpusimError
+
+if TYPE_CHECKING:
+    from bpusim.cli.interrupts import Interrupts
 
 __all__ = ["main"]
 
@@ -28,6 +32,8 @@ class _Group(click.Group):
         except BpusimError as e:
             click.echo(str(e), err=True)
             ctx.exit(2)
+        except KeyboardInterrupt:
+            ctx.exit(130)
         except BrokenPipeError:
             ctx.exit(0)
 
@@ -50,10 +56,21 @@ def main() -> None:
     help="Write manifest.json, summary.json, requests.csv, ops.csv (and thermal.csv) into this folder.",
 )
 def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None) -> None:
-    """Run SCENARIO and print what came out."""
+    """Run SCENARIO and print what came out; Ctrl-C ends it with the results so far, marked partial."""
+    from bpusim.cli.interrupts import Interrupts
+
+    with Interrupts() as interrupts:
+        partial = _run(scenario, overrides, form, folder, interrupts)
+    if partial:
+        sys.exit(interrupts.code)
+
+
+def _run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None, interrupts: Interrupts) -> bool:
+    """Whether what it wrote is partial."""
+    from bpusim.cli.progress import ProgressBar
     from bpusim.metrics.detail import Keep
     from bpusim.scenario import load_scenario
-    from bpusim.system import simulate
+    from bpusim.system import Progress, simulate
 
     if folder is not None:
         from bpusim.report.folder import check_folder
@@ -66,7 +83,17 @@ def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None
         bursts, seconds = bank_cost(scenario, overrides)
         click.echo(f"bank model: {bursts / 1e6:.1f} million bursts, about {seconds:.0f} s of CPU", err=True)
     detail = Keep() if folder is not None else None
-    result = simulate(loaded, records=folder is not None, detail=detail)
+    with ProgressBar(sys.stderr) as bar:
+
+        def watch(progress: Progress) -> bool:
+            bar.show(progress)
+            return interrupts.asked()
+
+        result = simulate(loaded, records=folder is not None, detail=detail, watch=watch)
+    interrupts.ran()
+    if result.partial and interrupts.signal is not None:
+        at = f"{result.elapsed / 1e12:.3f} s simulated"
+        click.echo(f"stopped by {interrupts.signal.name} at {at}: the results are partial", err=True)
     if folder is not None:
         from bpusim.report.folder import write_folder
 
@@ -76,14 +103,15 @@ def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None
 
             part, whole = (f"{t / PS_PER_S:.3g} s" for t in (result.detail.ops_until, result.elapsed))
             click.echo(f"{folder / 'ops.csv'}: of the first {part} of {whole}; more would take too long", err=True)
-    if form == "table":
-        from bpusim.report.table import print_result
+    if form in ("table", "markdown"):
+        from bpusim.report.table import print_markdown, print_result
 
-        print_result(result, sys.stdout)
+        (print_result if form == "table" else print_markdown)(result, sys.stdout)
     else:
         from bpusim.report.files import streams_csv, summary_json
 
         click.echo(summary_json(result) if form == "json" else streams_csv(result), nl=False)
+    return result.partial
 
 
 @main.command()
@@ -297,8 +325,8 @@ def compare(
 
     comparison = compared(scenarios, policies, seeds=seeds, set=overrides)
     rows = comparison.rows([n for n in comparison.names if everything or headline(n)])
-    if form == "table":
-        print_comparison(rows, list(comparison.runs), seeds, sys.stdout)
+    if form in ("table", "markdown"):
+        print_comparison(rows, list(comparison.runs), seeds, sys.stdout, markdown=form == "markdown")
     elif form == "json":
         import json
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
 from bpusim.errors import Place, TraceError
 
-__all__ = ["FORMAT", "MACHINE", "OUTPUT", "SET", "writable"]
+__all__ = ["FORMAT", "FORMAT_MARKDOWN", "MACHINE", "OUTPUT", "SET", "writable"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 SET = click.option(
     "--set",
@@ -18,14 +22,15 @@ SET = click.option(
     help="Override a value of the file, such as machine.dram.arbitration=equal.",
 )
 
-FORMAT = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json", "csv"]),
-    default="table",
-    show_default=True,
-    help="What to print.",
-)
+
+def _format(*names: str) -> Callable[[_Command], _Command]:
+    kinds = click.Choice(["table", *names])
+    return click.option("--format", "form", type=kinds, default="table", show_default=True, help="What to print.")
+
+
+FORMAT = _format("json", "csv")
+FORMAT_MARKDOWN = _format("json", "csv", "markdown")
+"""Of commands whose tables go into issues and reports."""
 
 MACHINE = click.option("--machine", default="bpu80", show_default=True, help="Machine preset.")
 

@@ -232,6 +232,8 @@ class Result:
     """Empty where memory is not cut into heaps."""
     weights: Sequence[WeightStats] = ()
     """Empty where no weights stay on the cores."""
+    partial: bool = False
+    """Whether the run was stopped before its end; where it stood then is not repeatable, unlike all else."""
 
     @property
     def chats(self) -> dict[str, ChatStats]:
@@ -268,13 +270,15 @@ class Result:
         return sum(rates) ** 2 / (len(rates) * sum(r * r for r in rates)) if len(rates) > 1 else None
 
     def to_dict(self) -> dict[str, Any]:
-        """The summary: the same inputs give the same bytes. Nothing in it depends on the machine it ran on."""
+        """The summary: the same inputs give the same bytes, but of a ``partial`` one. Nothing in it depends on the
+        machine it ran on."""
         return {
             "schema": SCHEMA,
             "scenario": self.scenario,
             "about": self.about,
             "simulated_s": self.elapsed / PS_PER_S,
             "events": self.events,
+            "partial": self.partial,
             "seed": self.seed,
             "streams": {k: v.to_dict() for k, v in self.streams.items()},
             "total": {

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bpusim.report.plain import plain_table
+from bpusim.report.plain import markdown_table, markdown_text, plain_table
 
 __all__ = ["HEADLINES", "headline", "print_comparison"]
 
@@ -26,13 +26,22 @@ def headline(name: str) -> bool:
     return name.rpartition(".")[2] in HEADLINES
 
 
-def print_comparison(rows: Sequence[dict[str, Any]], variants: Sequence[str], seeds: int, out: TextIO) -> None:
+def print_comparison(
+    rows: Sequence[dict[str, Any]], variants: Sequence[str], seeds: int, out: TextIO, *, markdown: bool = False
+) -> None:
     """``rows`` of :meth:`bpusim.study.Comparison.rows`: a line a figure; what differs by more than chance is marked."""
-    console = Console(file=out, highlight=False)
     by_figure: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows:
         by_figure.setdefault(row["figure"], {})[row["variant"]] = row
     whole = _table(by_figure, variants)
+    if seeds > 1:
+        text = f"means of {seeds} seeds; ±: 95 % confidence of the difference, seed by seed; *: more than chance"
+    else:
+        text = "one run each: differences are exact for these arrivals; --seeds 10 tells whether others agree"
+    if markdown:
+        out.write(f"{markdown_table(whole)}\n{markdown_text(text)}\n")
+        return
+    console = Console(file=out, highlight=False)
     needed = console.measure(whole, options=console.options.update(width=10_000)).maximum
     if needed <= console.width or not console.is_terminal:
         console.width = max(console.width, needed)  # a file is as wide as it needs to be
@@ -40,10 +49,6 @@ def print_comparison(rows: Sequence[dict[str, Any]], variants: Sequence[str], se
     else:
         for variant in variants[1:]:
             console.print(_table(by_figure, [variants[0], variant]))
-    if seeds > 1:
-        text = f"means of {seeds} seeds; ±: 95 % confidence of the difference, seed by seed; *: more than chance"
-    else:
-        text = "one run each: differences are exact for these arrivals; --seeds 10 tells whether others agree"
     console.print(text, soft_wrap=True)
 
 

@@ -7,8 +7,11 @@ import json
 import os
 import platform
 import shutil
+import signal
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -46,6 +49,7 @@ def manifest(result: Result, scenario: Scenario, overrides: Sequence[str]) -> di
         "inputs": {os.path.relpath(p, folder): hashlib.sha256(p.read_bytes()).hexdigest() for p in inputs},
         "seed": result.seed,
         "events": result.events,
+        "partial": result.partial,
         **({"ops": _coverage(result)} if result.detail is not None else {}),
     }
 
@@ -80,6 +84,23 @@ def _is_result(folder: Path) -> bool:
         return False
 
 
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until it is over: what they interrupt is whole."""
+    if threading.current_thread() is not threading.main_thread():  # no other one is interrupted by them
+        yield
+        return
+    heard: list[int] = []
+    before = {n: signal.signal(n, lambda number, _: heard.append(number)) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler if handler is not None else signal.SIG_DFL)
+    for number in heard:
+        signal.raise_signal(number)
+
+
 def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Sequence[str]) -> None:
     """Write ``manifest.json``, ``summary.json``, ``requests.csv``, also ``ops.csv`` of a run with detail and
     ``thermal.csv`` of one with heat: all of them, or an error and none.
@@ -105,11 +126,12 @@ def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Se
             (fresh / name).write_text(text, encoding="utf-8")
         fresh.chmod(0o755)
         if folder.is_dir():
-            for name in FILES:
-                if name in texts:
-                    os.replace(fresh / name, folder / name)
-                else:
-                    (folder / name).unlink(missing_ok=True)
+            with _undisturbed():
+                for name in FILES:
+                    if name in texts:
+                        os.replace(fresh / name, folder / name)
+                    else:
+                        (folder / name).unlink(missing_ok=True)
         else:
             os.replace(fresh, folder)
     except OSError as e:

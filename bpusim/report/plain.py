@@ -1,15 +1,71 @@
-"""How tables look on a terminal."""
+"""Tables without lines for a terminal, and the same ones as Markdown."""
 
 from __future__ import annotations
 
-from rich.table import Table
+import re
 
-__all__ = ["plain_table"]
+from rich.cells import cell_len
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["markdown_table", "markdown_text", "narrow", "plain_table"]
+
+_GAP = 2
+"""Letters between the columns of a table."""
+_NAME = 4
+"""A name is broken into so many letters at least."""
 
 
 def plain_table(title: str, *columns: str) -> Table:
     """A table without lines: the first column to the left, numbers to the right."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, _GAP, 0, 0)
+    )
+    table.show_header = any(columns)
     for i, c in enumerate(columns):
         table.add_column(c, justify="left" if i == 0 else "right", no_wrap=True)
     return table
+
+
+def narrow(table: Table, width: int) -> None:
+    """Make ``table`` no wider than ``width`` where heads that break at spaces, and then names that break anywhere, are
+    enough for that; figures stay whole."""
+    if not all(column.no_wrap for column in table.columns):
+        return  # text, which breaks by itself
+    cells = [max((cell_len(_plain(c)) for c in column.cells), default=0) for column in table.columns]
+    heads = [_plain(column.header) for column in table.columns]
+    full = [max(a, len(head)) for a, head in zip(cells, heads, strict=True)]
+    least = [max([a, *map(len, head.split())]) for a, head in zip(cells, heads, strict=True)]
+    over = sum(full) + _GAP * (len(full) - 1) - width
+    room = {k: full[k] - least[k] for k in sorted(range(len(full)), key=lambda k: least[k] - full[k])}
+    room[0] = max(full[0] - _NAME, 0) if over > sum(room.values()) else room[0]
+    for k, most in room.items():
+        if over > 0 and most:
+            table.columns[k].width = full[k] - min(over, most)
+            table.columns[k].no_wrap, table.columns[k].overflow = False, "fold"
+            over -= most
+
+
+def markdown_table(table: Table) -> str:
+    """``table`` as GitHub has tables, under its title in bold."""
+    columns = [[_cell(c.header), *map(_cell, c.cells)] for c in table.columns]
+    rows = [f"| {' | '.join(row)} |" for row in zip(*columns, strict=True)]
+    rule = " | ".join("---:" if c.justify == "right" else "---" for c in table.columns)
+    title = [f"**{markdown_text(_plain(table.title))}**", ""] if table.title else []
+    return "\n".join([*title, rows[0], f"| {rule} |", *rows[1:]]) + "\n"
+
+
+def markdown_text(text: str) -> str:
+    """``text`` with nothing in it that Markdown would take for more than text."""
+    special = r"[\\`*\[\]<>|~]|(?<![^\W_])_|_(?![^\W_])"  # an underscore inside a word is none
+    return re.sub(f"({special})", r"\\\1", " ".join(text.split()))
+
+
+def _cell(content: RenderableType) -> str:
+    return markdown_text(_plain(content))
+
+
+def _plain(content: object) -> str:
+    """Cells are texts, or strings with rich's markup."""
+    return content.plain if isinstance(content, Text) else Text.from_markup(str(content)).plain

@@ -1,221 +1,88 @@
-"""A result as tables for a terminal."""
+"""A result as tables for a terminal, or in Markdown: first what matters first, then all else."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from typing import IO
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from bpusim.metrics import ChatStats, ColdStats, FrameStats, PipelineStats, Result
+from bpusim.metrics import Result
+from bpusim.report.glance import glance_table
 from bpusim.report.heat import heat_lines, heat_tables
-from bpusim.report.plain import plain_table
+from bpusim.report.plain import markdown_table, markdown_text, narrow, plain_table
 from bpusim.report.splits import split_lines, split_table
+from bpusim.report.streams import breakdown_tables, stream_tables
+from bpusim.report.styles import WARN
 from bpusim.units import PS_PER_S, format_quantity
 
-__all__ = ["print_result"]
+__all__ = ["print_markdown", "print_result"]
+
+_Section = tuple[Table | None, Sequence[Text | str]]
+"""A table, if there is one, and lines below it."""
 
 
 def print_result(result: Result, file: IO[str] | None = None, *, console: Console | None = None) -> None:
     """Write the tables of ``result`` to ``file``; colours only on a terminal that has them (NO_COLOR is honoured)."""
     if console is None:
         console = Console(file=file, width=None if file is None or file.isatty() else 110, highlight=False)
-    seconds = result.elapsed / PS_PER_S
-    console.print(Text.assemble((result.scenario, "bold"), f": {seconds:.3f} s simulated, {result.events} events"))
-    if result.about:
-        console.print(result.about, markup=False)
-    chats = result.chats
-    pipelines = {n: s for n, s in result.streams.items() if isinstance(s, PipelineStats)}
-    frames = {n: s for n, s in result.streams.items() if isinstance(s, FrameStats)}
-    tables = [_chats(chats, result)] if chats else []
-    tables += [_requests(chats)] if any(_open(s) for s in chats.values()) else []
-    tables += [_batches(result)] if result.batches else []
-    tables += [_frames(frames)] if frames else []
-    tables += [_pipelines(pipelines)] if pipelines else []
-    tables += _cold(result)
-    tables += [*_breakdown(result, console), *_cores(result), _dram(result)]
-    tables += [_heaps(result)] if result.heaps else []
-    tables += [_weights(result)] if result.weights else []
-    tables += [_masters(result)]
-    for table in tables:
+    for line in _head(result):
+        console.print(line, markup=False)
+    for table, lines in _sections(result, console):
         console.print()
-        console.print(table)
-    if result.dram.errors:
-        console.print(_known_error(result), markup=False)
-    for name, plan in result.splits.items():
-        console.print()
-        console.print(split_table(name, plan))
-        for line in split_lines(plan):
-            console.print(line, markup=False)
-    if result.heat is not None:
-        for table in heat_tables(result.heat):
-            console.print()
+        if table is not None:
+            narrow(table, console.width)
             console.print(table)
-        for line in heat_lines(result.heat):
-            console.print(line, markup=False, soft_wrap=True)
-    console.print()
-    for name, c in result.cores.items():
-        for line in c.load_log:
-            console.print(f"{name}: {line}", markup=False, soft_wrap=True)
-    for w in result.warnings:
-        console.print(Text.assemble(("warning", "yellow"), f" ({w.code}): {w.text}"), soft_wrap=True)
+        for line in lines:  # whoever searches a file for a warning finds it on one line
+            console.print(line, markup=False, soft_wrap=table is None and not console.is_terminal)
 
 
-def _ms(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def print_markdown(result: Result, file: IO[str]) -> None:
+    """Write the same to ``file`` in Markdown, with GitHub's tables."""
+    title, *about = _head(result)
+    blocks = [f"## {markdown_text(str(title))}\n", *(f"{markdown_text(str(line))}\n" for line in about)]
+    for table, lines in _sections(result, Console(file=file, width=10_000)):
+        blocks += [markdown_table(table)] if table is not None else []
+        blocks += ["".join(f"* {markdown_text(str(line))}\n" for line in lines)] if lines else []
+    file.write("\n".join(blocks))
+
+
+def _head(result: Result) -> list[Text | str]:
+    """What was run, and how much of it."""
+    title = Text.assemble(
+        (result.scenario, "bold"), f": {result.elapsed / PS_PER_S:.3f} s simulated, {result.events} events"
+    )
+    if result.partial:
+        title.append(", partial: stopped before its end", WARN)
+    return [title, *([result.about] if result.about else [])]
+
+
+def _sections(result: Result, console: Console) -> Iterator[_Section]:
+    """All below the head; ``console`` says how wide a table may be."""
+    yield glance_table(result), ()
+    for table in [*stream_tables(result), *breakdown_tables(result, console), *_cores(result), _dram(result)]:
+        yield table, ()
+    if result.heaps:
+        yield _heaps(result), ()
+    if result.weights:
+        yield _weights(result), ()
+    yield _masters(result), [_known_error(result)] if result.dram.errors else []
+    for name, plan in result.splits.items():
+        yield split_table(name, plan), split_lines(plan)
+    if result.heat is not None:
+        *tables, last = heat_tables(result.heat)
+        for table in tables:
+            yield table, ()
+        yield last, heat_lines(result.heat)
+    loaded = [f"{name}: {line}" for name, c in result.cores.items() for line in c.load_log]
+    warnings = [Text.assemble(("warning", WARN), f" ({w.code}): {w.text}") for w in result.warnings]
+    yield None, [*loaded, *warnings]
 
 
 def _percent(value: float) -> str:
     return f"{100 * value:.2f} %" if value < 0.1 else f"{100 * value:.1f} %"
-
-
-def _chats(chats: Mapping[str, ChatStats], result: Result) -> Table:
-    table = plain_table("Chat streams", "stream", "tokens", "TTFT ms", "TPOT ms", "ITL p99 ms", "decode tok/s", "tok/s")
-    for name, s in chats.items():
-        table.add_row(
-            Text(name),
-            str(s.tokens),
-            _ms(s.ttft_mean_ms),
-            _ms(s.tpot_mean_ms),
-            _ms(s.itl_p99_ms),
-            f"{s.decode_tokens_per_s:.2f}",
-            f"{s.tokens_per_s:.2f}",
-        )
-    if len(chats) > 1:
-        tokens = str(sum(s.tokens for s in chats.values()))
-        table.add_row(
-            "total", tokens, "", "", "", f"{result.decode_tokens_per_s:.2f}", f"{result.tokens_per_s:.2f}", style="bold"
-        )
-    return table
-
-
-def _open(s: ChatStats) -> bool:
-    """Whether its requests are more than one after the other."""
-    return s.under_way_most > 1 or s.rejected > 0 or _asked(s)
-
-
-def _asked(s: ChatStats) -> bool:
-    """Whether anything is asked of its requests."""
-    return s.slo_ttft_ms is not None or s.slo_tpot_ms is not None
-
-
-def _requests(chats: Mapping[str, ChatStats]) -> Table:
-    names = ("arrived", "answered", "rejected", "E2E ms", "p99 ms", "under way", "most", "good", "good/s")
-    table = plain_table("Requests", "stream", *names)
-    for name, s in chats.items():
-        asked = _asked(s)
-        table.add_row(
-            Text(name),
-            str(s.arrived),
-            str(s.requests),
-            str(s.rejected),
-            _ms(s.e2e_mean_ms),
-            _ms(s.e2e_p99_ms),
-            f"{s.under_way_mean:.2f}",
-            str(s.under_way_most),
-            f"{s.good / s.requests:.1%}" if asked and s.requests else "-",
-            f"{s.goodput_per_s:.3f}" if asked else "-",
-        )
-    return table
-
-
-def _batches(result: Result) -> Table:
-    table = plain_table("Batches", "model", "decode steps", "sequences in one", "at most")
-    for name, b in result.batches.items():
-        table.add_row(Text(name), str(b.steps), f"{b.sequences_mean:.2f}", str(b.batch))
-    return table
-
-
-def _frames(frames: Mapping[str, FrameStats]) -> Table:
-    table = plain_table(
-        "Camera streams", "stream", "captured", "through", "dropped", "late", "latency ms", "p99 ms", "frames/s"
-    )
-    for name, s in frames.items():
-        table.add_row(
-            Text(name),
-            str(s.captured),
-            str(s.frames),
-            str(s.dropped + s.lost),
-            str(s.late) if s.deadline_ms is not None else "-",
-            _ms(s.latency_mean_ms),
-            _ms(s.latency_p99_ms),
-            f"{s.fps:.2f}",
-        )
-    return table
-
-
-def _pipelines(pipelines: Mapping[str, PipelineStats]) -> Table:
-    names = ("triggered", "through", "dropped", "to the end of", "ms", "p99 ms", "deadline", "late")
-    table = plain_table("Pipelines", "stream", *names)
-    for name, s in pipelines.items():
-        for k, (stage, e) in enumerate(s.ends.items()):
-            counts = (str(s.triggered), str(s.runs), str(s.dropped)) if not k else ("", "", "")
-            limit, late = (f"{e.deadline_ms:g}", str(e.late)) if e.deadline_ms is not None else ("-", "-")
-            table.add_row(Text(name if not k else ""), *counts, Text(stage), _ms(e.mean_ms), _ms(e.p99_ms), limit, late)
-    return table
-
-
-def _every_cold(result: Result) -> dict[str, tuple[str, ColdStats]]:
-    """(whose times, those that waited for weights to load) by stream, or by stage of a pipeline."""
-    out = {name: ("first tokens", s.cold) for name, s in result.chats.items()}
-    for name, s in result.streams.items():
-        if isinstance(s, FrameStats):
-            out[name] = ("frames", s.cold)
-        elif isinstance(s, PipelineStats):
-            out |= {f"{name}: to the end of {stage}": ("runs", e.cold) for stage, e in s.ends.items()}
-    return {name: entry for name, entry in out.items() if entry[1].count}
-
-
-def _cold(result: Result) -> list[Table]:
-    every = _every_cold(result)
-    if not every:
-        return []
-    table = plain_table("Cold: waited for weights", "stream", "what", "number", "ms", "in means and p99")
-    for name, (what, cold) in every.items():
-        table.add_row(Text(name), what, str(cold.count), _ms(cold.mean_ms), "no")
-    return [table]
-
-
-def _breakdown(result: Result, console: Console) -> list[Table]:
-    """Causes across, or down where they are too wide for the terminal; nothing before the first token or frame."""
-    rows: dict[str, Mapping[str, float]] = {}
-    for name, c in result.chats.items():
-        rows |= {f"{name}: first token": c.ttft_breakdown_ms} if c.ttft_mean_ms is not None else {}
-        rows |= {f"{name}: each token": c.breakdown_ms} if c.tpot_mean_ms is not None else {}
-    for name, s in result.streams.items():
-        if isinstance(s, FrameStats) and s.latency_mean_ms is not None:
-            rows[f"{name}: a frame"] = s.breakdown_ms
-        elif isinstance(s, PipelineStats):
-            ends = {stage: e for stage, e in s.ends.items() if e.mean_ms is not None}
-            rows |= {f"{name}: to the end of {stage}": e.breakdown_ms for stage, e in ends.items()}
-    rows |= {f"{name}: cold {what}": cold.breakdown_ms for name, (what, cold) in _every_cold(result).items()}
-    if not rows:
-        return []
-    title = "Where the time goes, ms"
-    causes = [c for c in next(iter(rows.values())) if any(row[c] for row in rows.values())]
-    cells = {
-        name: [*(f"{row[c]:.1f}" if row[c] else "-" for c in causes), f"{sum(row.values()):.1f}"]
-        for name, row in rows.items()
-    }
-    across = plain_table(title, "", *causes, "sum")
-    for name, row_cells in cells.items():
-        across.add_row(Text(name), *row_cells)
-    if console.measure(across, options=console.options.update(width=10_000)).maximum <= console.width:
-        return [across]
-    each = max(len(n) for n in cells) + 2
-    fit = max((console.width - max(map(len, causes)) - 2) // each, 1)
-    names = list(cells)
-    tables = []
-    for at in range(0, len(names), fit):
-        part = names[at : at + fit]
-        down = plain_table(title if not at else "", "", *(escape(n) for n in part))
-        for i, cause in enumerate([*causes, "sum"]):
-            down.add_row(cause, *(cells[n][i] for n in part))
-        tables.append(down)
-    return tables
 
 
 def _cores(result: Result) -> list[Table]:

@@ -26,6 +26,7 @@ from bpusim.system.clocking import clock_warnings, clocks_of, control_clocks
 from bpusim.system.heating import MeteredRecorder, cooling_warnings, heat_of
 from bpusim.system.load import check_streams, load_traces, load_weights, memory_of, name_warnings, place_models
 from bpusim.system.outcome import host_warnings, machine_warnings, policy_warnings, result_of
+from bpusim.system.progress import Progress
 from bpusim.system.streams import Streams, laid_on, lengths_of, log_steps, streams_of
 from bpusim.thermal import ClockControl, Heat
 from bpusim.units import Ps
@@ -34,7 +35,10 @@ from bpusim.workload import Slots
 if TYPE_CHECKING:
     from bpusim.dram.bank.channel import BankChannel
 
-__all__ = ["System", "simulate"]
+__all__ = ["SLICE", "System", "simulate"]
+
+SLICE = 64
+"""Events between two looks at a run: a millisecond or two of wall time, some tenths of a second of the bank model."""
 
 
 class CountingEnvironment(simpy.Environment):
@@ -43,16 +47,20 @@ class CountingEnvironment(simpy.Environment):
     events = 0
     now = property(attrgetter("_now"))  # asked dozens of times a token: without a Python frame each time
 
-    def run_to(self, end: simpy.Event) -> bool:
-        """Process events until ``end`` is one of them; False if there are none left before it."""
+    def run_to(self, end: simpy.Event, stop: Callable[[], bool] | None = None) -> bool:
+        """Process events until ``end`` is one of them, or ``stop()``, asked before the first event and after every
+        :data:`SLICE`, says so; False if there are none left before that."""
         step, events = self.step, self.events
         # Events come and go by the thousand and leave no cycles: looking for some so often costs a tenth of a run.
         often = gc.get_threshold()
         gc.set_threshold(100_000, *often[1:])
         try:
-            while end.callbacks is not None:
-                step()
-                events += 1
+            while end.callbacks is not None and not (stop is not None and stop()):
+                for _ in range(SLICE):
+                    step()
+                    events += 1
+                    if end.callbacks is None:
+                        break
         except simpy.core.EmptySchedule:
             return False
         finally:
@@ -167,8 +175,12 @@ class System:
         system.warnings.extend(channel_warnings(scenario) + clock_warnings(scenario) + cooling_warnings(scenario))
         return system
 
-    def run(self) -> Result:
-        """Run to the end: all finite streams done, or the scenario's ``until``."""
+    def run(self, watch: Callable[[Progress], bool] | None = None) -> Result:
+        """Run to the end: all finite streams done, or the scenario's ``until``.
+
+        ``watch``: told how far the run is before the first event and after every :data:`SLICE`; if it says True, the
+        run ends there, and its result is partial.
+        """
         env = self.env
         for m in self.models.values():
             if m.loader is not None and m.loader.terms.early:
@@ -180,7 +192,8 @@ class System:
             ends.append(env.timeout(self.scenario.run.until))
         if self.heat is not None:
             ends.append(self.heat.shutdown)
-        if not env.run_to(env.any_of(ends)):
+        end, stop = env.any_of(ends), partial(watch, Progress(self)) if watch is not None else None
+        if not env.run_to(end, stop):
             waiting = ", ".join(name for name, p in processes.items() if p.is_alive)
             lines = [f"; {text}" for text in (s.standing() for s in self.slots) if text]
             busy = ", ".join(c.name for c in self.cores if c.busy) or "no core"
@@ -191,7 +204,7 @@ class System:
             raise SimulationError(f"deadlock at {env.now / 1e9:.3f} ms: {waits}", do=do)
         if self.detail is not None:
             self.detail.close(env.now)
-        return result_of(self)
+        return result_of(self, partial=not end.processed)
 
     def _done(self) -> dict[str, tuple[int, Ps]]:
         """Decode tokens, frames or runs so far by stream, and the sum of their times."""
@@ -207,6 +220,7 @@ def simulate(
     policy: Policy | type | str | None = None,
     journal: bool = False,
     detail: Keep | None = None,
+    watch: Callable[[Progress], bool] | None = None,
 ) -> Result:
     """Run a scenario (a file, with overrides by path, or a loaded one) and give its :class:`Result`.
 
@@ -214,12 +228,14 @@ def simulate(
     ``policy``: in place of the scenario's: a name, a class, or an object with ``pick(ready, core)``, of which each core
     gets a copy, so that the object itself stays as it is.
     With ``journal`` the result has what happened to each call, with ``detail`` what each op and transfer did.
+    ``watch``: told how far the run is, every 64 events; if it says True, the run ends there and the result,
+    of what had ended by then, is ``partial``.
     """
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario, set or {})
     elif set:
         raise ScenarioError("overrides need a scenario file, not a loaded scenario", do="pass set= to load_scenario")
-    return System.build(scenario, records=records, policy=policy, journal=journal, detail=detail).run()
+    return System.build(scenario, records=records, policy=policy, journal=journal, detail=detail).run(watch)
 
 
 def _merge(scenario: Scenario) -> Merge:

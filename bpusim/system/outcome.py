@@ -12,6 +12,7 @@ from bpusim.metrics import (
     DramStats,
     FrameStats,
     HeapStats,
+    HeatStats,
     PhaseStats,
     PipelineStats,
     RequestRow,
@@ -41,8 +42,8 @@ _DROPPED = 0.01
 """A part of frames that is worth a warning."""
 
 
-def result_of(system: System) -> Result:
-    """The result of a run that has just ended."""
+def result_of(system: System, *, partial: bool = False) -> Result:
+    """The result of a run that has just ended, or that was stopped (``partial``)."""
     elapsed: Ps = system.env.now
     scenario, machine = system.scenario, system.scenario.machine
     peak = machine.cores.peak_macs_per_s
@@ -104,7 +105,7 @@ def result_of(system: System) -> Result:
         dram,
         system.memory.resident,
         system.memory.usable,
-        (*system.warnings, *heat_warnings(heat), *_stuck(system, elapsed), *_growing(system, elapsed), *overload),
+        (*system.warnings, *_run_warnings(system, heat, elapsed, partial=partial), *overload),
         rows,
         scenario.about,
         heat,
@@ -117,7 +118,14 @@ def result_of(system: System) -> Result:
         split_plans(system),
         {h.name: HeapStats(h.bytes, h.used, h.free, {b.name: b.bytes for b in h.blocks}) for h in system.memory.heaps},
         _weights(system) if machine.cores.weights_sram is not None else (),
+        partial,
     )
+
+
+def _run_warnings(system: System, heat: HeatStats | None, now: Ps, *, partial: bool) -> list[RunWarning]:
+    text = f"the run was stopped at {now / PS_PER_S:.3f} s, before its end: figures are of what had ended by then"
+    stopped = [RunWarning("partial", text)] if partial else []
+    return [*stopped, *heat_warnings(heat), *_stuck(system, now), *_growing(system, now)]
 
 
 def _chat(system: System, label: str, chat: ChatStream, elapsed: Ps, peak: int) -> ChatStats:

@@ -111,3 +111,9 @@ def test_an_unknown_format_is_refused(desk: Desk) -> None:
 
 def test_overrides_change_the_run(desk: Desk) -> None:
     assert desk.json("--set", "streams.alice.output=7")["streams"]["alice"]["tokens"] == 7
+
+
+def test_markdown_is_the_table_for_an_issue(desk: Desk) -> None:
+    text = desk.run("--format", "markdown").stdout
+    assert text.startswith("## s: ")
+    assert "\n**Chat streams**\n\n| stream | tokens |" in text

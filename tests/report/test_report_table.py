@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from bpusim import Result, simulate
-from bpusim.report.table import print_result
+from bpusim.report.table import print_markdown, print_result
 
 TRACES = Path(__file__).resolve().parents[2] / "traces"
 SCENARIO = """\
@@ -44,7 +45,9 @@ def _text(result: Result, width: int | None = 120) -> str:
 
 
 def _row(text: str, first: str) -> list[str]:
-    (line,) = [x for x in text.splitlines() if x.startswith(f"{first} ")]
+    """Of the table of a stream, which comes after what matters first."""
+    _, _, tables = text.partition("\nChat streams")
+    (line,) = [x for x in tables.splitlines() if x.startswith(f"{first} ")]
     return line.split()
 
 
@@ -121,6 +124,57 @@ def test_a_run_that_ends_before_anything_has_no_empty_table(tmp_path: Path) -> N
     assert "Where" not in text.split()
 
 
+def test_what_matters_first_comes_first(result: Result) -> None:
+    titles = re.findall(r"^[A-Z][a-z].*?(?=:| *$)", _text(result), flags=re.MULTILINE)
+    assert titles[:3] == ["Two [users] and a camera", "At a glance", "Chat streams"]
+
+
+def test_a_partial_run_says_so_in_the_first_line(result: Result) -> None:
+    assert _text(replace(result, partial=True)).splitlines()[0].endswith("events, partial: stopped before its end")
+
+
+def test_a_warning_in_a_file_is_one_line(result: Result) -> None:
+    """Whoever searches for it finds all of it."""
+    (line,) = [x for x in _text(result, None).splitlines() if x.startswith("warning (model-name)")]
+    assert line.endswith("call it 'chat_bot'")
+
+
+# --- Markdown
+
+
+def _markdown(result: Result) -> str:
+    out = io.StringIO()
+    print_markdown(result, out)
+    return out.getvalue()
+
+
+def test_markdown_has_the_same_tables(result: Result) -> None:
+    titles = re.findall(r"^\*\*(.*)\*\*$", _markdown(result), flags=re.MULTILINE)
+    lines = _text(result, 200).splitlines()
+    assert len(titles) >= 8
+    assert [t for t in titles if t not in [line.strip() for line in lines]] == []
+
+
+def test_markdown_has_the_same_figures(result: Result) -> None:
+    (line,) = [x for x in _markdown(result).splitlines() if x.startswith("| alice | 3")]
+    assert line.strip("| ").split(" | ") == _row(_text(result), "alice")
+
+
+def test_tables_of_markdown_have_as_many_cells_in_every_row(result: Result) -> None:
+    """A rule below the head of each, and nothing that GitHub would not take for the table's."""
+    blocks = [b.splitlines() for b in _markdown(result).split("\n\n") if b.startswith("|")]
+    assert len(blocks) >= 8
+    for rows in blocks:
+        assert re.fullmatch(r"\|( -{3}:? \|)+", rows[1])
+        assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {rows[1].count("|")}
+
+
+def test_names_are_no_markup_in_markdown(result: Result) -> None:
+    text = _markdown(result)
+    assert r"Two \[users\] and a camera" in text
+    assert r"* warning (model-name): model name 'chat-bot'" in text
+
+
 # --- width and colour
 
 
@@ -171,3 +225,23 @@ def test_no_color_is_honoured(result: Result, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_dumb_terminal_has_no_escapes(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b" not in _on_terminal(result, monkeypatch, TERM="dumb")
+
+
+@pytest.mark.parametrize("cause", ["dram", "compute"])
+def test_a_cause_has_one_colour_wherever_it_is_named(
+    result: Result, monkeypatch: pytest.MonkeyPatch, cause: str
+) -> None:
+    colours = re.findall(rf"\x1b\[(?:1;)?([\d;]+)m{cause}\x1b", _on_terminal(result, monkeypatch))
+    assert len(colours) > 1
+    assert len(set(colours)) == 1
+
+
+def test_what_was_missed_is_red_and_what_was_kept_green(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = SCENARIO.replace("count: 2", "count: 2, deadline: 1 ms").replace(
+        "bob:    {{chat: chat-bot, prompt: 8, output: 3",
+        "bob:    {{chat: chat-bot, prompt: 8, output: 3, slo: {{ttft: 9 s}}",
+    )
+    shown = _on_terminal(_result(tmp_path, text), monkeypatch)
+    assert "\x1b[31m2 of 2 late" in shown
+    assert "\x1b[32mSLO met" in shown
+    assert "\x1b[32mnone dropped" in shown

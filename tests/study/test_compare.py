@@ -111,6 +111,16 @@ def test_figures_as_csv_and_json_are_the_same() -> None:
     assert len(everything) > 2 * len(figures)
 
 
+def test_figures_as_markdown_are_those_of_the_table() -> None:
+    comparison = made([10.0], [11.0])
+    out = io.StringIO()
+    print_comparison(comparison.rows(["x"]), list(comparison.runs), 1, out, markdown=True)
+    head, table, note = out.getvalue().split("\n\n")
+    assert head == "**Against v0**"
+    assert table.splitlines() == ["| figure | v0 | v1 |", "| --- | ---: | ---: |", "| x | 10 | 11 (+10.0%) |"]
+    assert note.startswith("one run each")
+
+
 def test_on_a_narrow_terminal_each_variant_has_a_table_of_its_own() -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
