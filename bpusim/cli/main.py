@@ -14,6 +14,7 @@ from bpusim.cli.dram import dram
 from bpusim.cli.imports import import_group
 from bpusim.cli.options import FORMAT_MARKDOWN as _FORMAT
 from bpusim.cli.options import SET as _SET
+from bpusim.cli.sweep import sweep
 from bpusim.cli.trace import trace
 from bpusim.errors import BpusimError
 
@@ -266,43 +267,6 @@ def compile(
 
 
 @main.command()
-@click.argument("scenario", type=click.Path(path_type=Path))
-@click.option(
-    "--vary",
-    "varied",
-    multiple=True,
-    required=True,
-    metavar="PATH=V1,V2,...",
-    help="Values of a path of the file; several --vary make a grid.",
-)
-@click.option(
-    "--measure",
-    multiple=True,
-    default=("total.decode_tokens_per_s",),
-    show_default=True,
-    metavar="PATH",
-    help="Figures of the summary.",
-)
-def sweep(scenario: Path, varied: Sequence[str], measure: Sequence[str]) -> None:
-    """Run SCENARIO at every point of a grid; one CSV row a point."""
-    import csv
-    import re
-
-    from bpusim.study import sweep as rows
-
-    vary: dict[str, list[object]] = {}
-    for text in varied:
-        path, equals, values = text.partition("=")
-        if not equals or not path or not values:
-            raise click.UsageError(f"'{text}' varies nothing; write --vary path=value,value")
-        vary[path] = [v.strip() for v in re.split(r",(?![^\[{]*[\]}])", values)]  # not inside [..] or {..}
-    out = csv.writer(sys.stdout, lineterminator="\n")
-    out.writerow([*vary, *measure])
-    for row in rows(scenario, vary, measure):
-        out.writerow(row.values())
-
-
-@main.command()
 @click.argument("scenarios", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option(
     "--policy", "policies", multiple=True, metavar="NAME", help="A policy to run each under; several compare."
@@ -341,4 +305,5 @@ def compare(
 
 main.add_command(dram)
 main.add_command(import_group)
+main.add_command(sweep)
 main.add_command(trace)

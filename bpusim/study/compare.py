@@ -17,7 +17,7 @@ from bpusim.errors import StudyError
 from bpusim.metrics import Figures, figures
 from bpusim.system import simulate
 
-__all__ = ["Change", "Comparison", "compare"]
+__all__ = ["Change", "Comparison", "compare", "t95"]
 
 _T95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
@@ -79,7 +79,7 @@ class Comparison:
         half = None
         if len(known) > 1:
             spread = statistics.stdev([b - a for a, b in known])
-            half = _t95(len(known) - 1) * spread / math.sqrt(len(known))
+            half = t95(len(known) - 1) * spread / math.sqrt(len(known))
         return Change(_mean([a for a, _ in known]), _mean([b for _, b in known]), half)
 
     def rows(self, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -107,7 +107,8 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _t95(freedom: int) -> float:
+def t95(freedom: int) -> float:
+    """Student's t for a two-sided 95 % interval with so many degrees of freedom."""
     return _T95[freedom - 1] if freedom <= len(_T95) else 1.96 + 2.4 / freedom
 
 

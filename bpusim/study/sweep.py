@@ -1,43 +1,119 @@
-"""Run one scenario at many points and gather chosen figures."""
+"""A study from its points to its rows: what is there already, what is still to run, what came out."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bpusim.errors import StudyError, did_you_mean
-from bpusim.system import simulate
+from bpusim.errors import StudyError
+from bpusim.study.points import Points, points_of
+from bpusim.study.pools import Pool, local_pool
+from bpusim.study.run_point import Row
+from bpusim.study.runner import jobs_of, run_points
+from bpusim.study.spec import Study, StudySpec, study_of
+from bpusim.study.store import Store, read_rows
 
-__all__ = ["pick", "sweep"]
+__all__ = ["Outcome", "run_study", "sweep"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Rows of a study in the order of its points; ``there``: so many of them were there before."""
+
+    rows: tuple[Row, ...]
+    there: int
+    left_out: int
+    """Points that its conditions left out."""
+    torn: int = 0
+    """Bytes of a line that a killed run had left."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows by status."""
+        return dict(Counter(row["status"] for row in self.rows))
+
+
+def run_study(
+    study: Study,
+    out: Path | None = None,
+    pool: Pool | None = None,
+    *,
+    told: Callable[[int, int], None] = lambda _done, _all: None,
+    points: Points | None = None,
+) -> Outcome:
+    """Run every point that has no row in ``out`` yet, and append its row there; without ``out`` rows are only returned.
+
+    ``told``: is called with how many points have rows, and how many there are. Raises :class:`BpusimError` for a study
+    that is wrong, before anything runs, and for a file that cannot be written.
+    """
+    found = points if points is not None else points_of(study)
+    keys = {p.key for p in found.points}
+    with ExitStack() as stack:
+        store = stack.enter_context(Store(out)) if out is not None else None
+        kept = f"{out}.traces" if out is not None else stack.enter_context(tempfile.TemporaryDirectory())
+        there = len(keys & store.done) if store is not None else 0
+        rows: dict[str, Row] = {}
+        done = there
+        told(done, len(keys))
+
+        def take(fresh: list[Row]) -> None:
+            nonlocal done
+            if store is not None:
+                store.add(fresh)
+            else:
+                rows.update((row["key"], row) for row in fresh)
+            done += len(fresh)
+            told(done, len(keys))
+
+        left = [p for p in found.points if store is None or p.key not in store.done]
+        if left:
+            run_points(jobs_of(study, left, kept), pool if pool is not None else local_pool(), take)
+        if out is not None:
+            rows = {row["key"]: row for row in read_rows(out) if row["key"] in keys}
+        torn = store.torn if store is not None else 0
+    _check_measures(study, rows)
+    return Outcome(tuple(rows[p.key] for p in found.points), there, found.left_out, torn)
+
+
+def _check_measures(study: Study, rows: Mapping[str, Row]) -> None:
+    """A figure that no point has is a mistake."""
+    good = [row for row in rows.values() if row["status"] == "ok"]
+    if good and not any(row["measures"] for row in good):
+        raise StudyError(
+            f"no point has any of the figures {', '.join(study.measures)}",
+            do="look at the names in summary.json, or by bpusim compare --all",
+        )
 
 
 def sweep(
-    scenario: str | Path, vary: Mapping[str, Sequence[object]], measure: Sequence[str]
+    scenario: str | Path, vary: Mapping[str, Sequence[object]], measure: Sequence[str] = (), *, seeds: int = 1
 ) -> Iterator[dict[str, Any]]:
-    """One row a point of the full grid over ``vary`` (paths as in the file): the point and the figures at ``measure``.
+    """One row a point of the full grid over ``vary`` (paths as in the file), in this process: point and figures.
 
-    Figures are paths into the summary (``streams.alice.tpot_mean_ms``). Raises :class:`StudyError` for an unknown one.
+    ``measure``: paths into the summary (``streams.alice.tpot_mean_ms``), ``*`` for any part of it. Raises
+    :class:`StudyError` for what cannot be varied, and the error of a point that cannot be run.
     """
-    for values in itertools.product(*vary.values()):
-        point = dict(zip(vary, values, strict=True))
-        summary = simulate(scenario, set=[f"{k}={v}" for k, v in point.items()]).to_dict()
-        yield {**point, **{m: pick(summary, m) for m in measure}}
+    from bpusim.study.run_point import run_jobs
+
+    spec = StudySpec(
+        scenario=str(Path(scenario).absolute()), vary={k: list(v) for k, v in vary.items()},
+        measure=tuple(measure), seeds=seeds,
+    )  # fmt: skip
+    study = study_of(spec, Path())
+    with tempfile.TemporaryDirectory() as kept:
+        for job in jobs_of(study, points_of(study).points, kept):
+            (row,) = run_jobs([job])
+            if row["status"] != "ok":
+                raise StudyError(f"{row['point']}: {row['error']}")
+            means = {name: _mean(values) for name, values in row["measures"].items()}
+            yield {**row["point"], **means}
 
 
-def pick(summary: Mapping[str, Any], path: str) -> Any:
-    """The figure at a dotted path of a summary."""
-    at: Any = summary
-    rest = path.split(".")
-    while rest:
-        known = at if isinstance(at, Mapping) else {}
-        # The longest key that fits: names of streams may have dots in them.
-        taken = next((n for n in range(len(rest), 0, -1) if ".".join(rest[:n]) in known), 0)
-        if not taken:
-            raise StudyError(
-                f"the summary has no '{path}': nothing called '{rest[0]}'", do=did_you_mean(rest[0], sorted(known))
-            )
-        at = known[".".join(rest[:taken])]
-        rest = rest[taken:]
-    return at
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,236 @@
+"""What a user writes to vary a scenario: a study file, read with the place of every mistake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from bpusim.documents import Document, read_document
+from bpusim.errors import Place, Problem, StudyError, did_you_mean
+from bpusim.scenario.section import Count, Section
+from bpusim.study.axes import Axis, axis_of, zipped
+from bpusim.study.rules import Rule
+
+__all__ = ["SampleSpec", "Study", "StudySpec", "load_study", "study_schema"]
+
+MEASURES = ("total.decode_tokens_per_s", "streams.*.ttft_mean_ms", "streams.*.tpot_mean_ms", "streams.*.itl_p99_ms",
+            "streams.*.latency_mean_ms", "streams.*.latency_p99_ms", "streams.*.fps", "streams.*.dropped",
+            "streams.*.ends.*.p99_ms", "heat.mean_power_w", "heat.energy_per_token_j",
+            "dram.achieved_bytes_per_s", "memory.resident_bytes")  # fmt: skip
+"""Figures of each point, as far as it has them, unless others are asked for."""
+
+
+class SampleSpec(Section):
+    """How points are drawn."""
+
+    method: Literal["grid", "random", "lhs", "sobol"] = Field(
+        "grid", description="grid: every combination; random; lhs: Latin hypercube; sobol"
+    )
+    points: Count | None = Field(None, description="How many are drawn; not for a grid")
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = Field(0, description="Of the draw")
+
+
+class SearchSpec(Section):
+    """What to look for."""
+
+    minimize: tuple[str, ...] = Field((), description="Figures that are to be small")
+    maximize: tuple[str, ...] = Field((), description="Figures that are to be large")
+    subject_to: tuple[str, ...] = Field((), description="Conditions on figures: streams.alice.ttft_p99_ms <= 200")
+    trials: Count = Field(100, description="Points to try")
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = Field(0, description="Of the search")
+
+
+class StudySpec(Section):
+    """A study file."""
+
+    about: str = Field("", description="One sentence on what it is for")
+    scenario: str = Field(description="The scenario to vary; its path from this file")
+    set: dict[str, Any] = Field(default_factory=dict, description="Changes at every point: PATH: VALUE")
+    vary: dict[str, Any] = Field(
+        default_factory=dict, description="Values by path: a list, or {from, to, step | points, scale: linear | log}"
+    )
+    zip: tuple[dict[str, list[Any]], ...] = Field(
+        (), description="Groups of paths whose values go together, row by row"
+    )
+    sample: SampleSpec = Field(default_factory=lambda: SampleSpec(), description="How points are drawn")
+    where: tuple[str, ...] = Field((), description="Conditions that each point meets: machine.cores.count <= 2")
+    skip: Literal["infeasible"] | None = Field(
+        None, description="infeasible: a point that no machine can run is a row of its own kind, and no failure"
+    )
+    measure: tuple[str, ...] = Field((), description="Figures of the summary; * for any part of a name")
+    seeds: Count = Field(1, description="Runs of each point, with seeds 0 to N-1")
+    sources: tuple[str, ...] = Field((), description="Folders of models, to compile traces for other cores")
+    slo: tuple[str, ...] = Field((), description="Conditions on figures that a machine is to meet")
+    cost: str = Field("", description="What makes a machine small: an expression of parameters and figures")
+    search: SearchSpec | None = Field(None, description="What bpusim search looks for")
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A study that has been read. ``changes``: by path, at every point; ``file``: None if there is none."""
+
+    scenario: Path
+    changes: Mapping[str, Any]
+    axes: tuple[Axis, ...]
+    sample: SampleSpec
+    rules: tuple[Rule, ...]
+    infeasible: bool
+    """Whether a point that cannot be is a row of its own kind."""
+    measures: tuple[str, ...]
+    seeds: int
+    sources: tuple[Path, ...] = ()
+    slo: tuple[str, ...] = ()
+    cost: str = ""
+    search: SearchSpec | None = None
+    about: str = ""
+    file: Path | None = None
+    folder: Path = Path()
+    """From which paths of traces in it start."""
+
+    def resolved(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """``values`` with the paths of traces from this study's folder on, as :class:`~pathlib.Path`."""
+        return {
+            path: self.folder / value if path.endswith(".trace") and isinstance(value, str) else value
+            for path, value in values.items()
+        }
+
+    def overrides(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What to change in the scenario at a point of these values."""
+        changed = self.resolved({**self.changes, **values})
+        return {path: str(v.absolute()) if isinstance(v, Path) else v for path, v in changed.items()}
+
+    @property
+    def name(self) -> str:
+        """Of its file, or of its scenario."""
+        return (self.file or self.scenario).stem
+
+
+def study_schema() -> dict[str, Any]:
+    """The JSON Schema of study files."""
+    return StudySpec.model_json_schema()
+
+
+def is_study(path: Path) -> bool:
+    """Whether the file is a study and no scenario. Raises :class:`StudyError` if it cannot be read."""
+    data = read_document(path, error=StudyError).data
+    return "scenario" in data and "streams" not in data and "extends" not in data
+
+
+def load_study(path: Path, *, changes: Mapping[str, Any] | None = None, sets: Mapping[str, Any] | None = None) -> Study:
+    """Read a study file. ``changes``: keys of it that are to be others; ``sets``: more of its ``set``. Raises
+    :class:`StudyError` with every problem found."""
+    document = read_document(path, error=StudyError)
+    data = {**document.data, **(changes or {})}
+    if sets:
+        data["set"] = {**(data.get("set") or {}), **sets}
+    try:
+        spec = StudySpec.model_validate_json(json.dumps(data))
+    except ValidationError as failure:
+        raise StudyError(_problems(failure, document)) from None
+    return study_of(spec, path.parent, path, document)
+
+
+def study_of(spec: StudySpec, folder: Path, file: Path | None = None, document: Document | None = None) -> Study:
+    """A study from its parts; paths in it start from ``folder``. Raises :class:`StudyError` with every problem."""
+    problems: list[Problem] = []
+    axes: list[Axis] = []
+
+    def placed(e: StudyError, *path: str | int) -> None:
+        place = document.where(*path) if document is not None else None
+        problems.extend(Problem(p.what, p.place or place, p.do) for p in e.problems)
+
+    for name, given in spec.vary.items():
+        try:
+            axes.append(axis_of(name, given))
+        except StudyError as e:
+            placed(e, "vary", name)
+    for k, group in enumerate(spec.zip):
+        try:
+            if not group:
+                raise StudyError("zip: an empty group", do="give it paths with lists of values, or leave it out")
+            axes.append(zipped([axis_of(name, given) for name, given in group.items()]))
+        except StudyError as e:
+            placed(e, "zip", k)
+    rules: list[Rule] = []
+    for k, text in enumerate(spec.where):
+        try:
+            rules.append(Rule.of(text))
+        except StudyError as e:
+            placed(e, "where", k)
+    _check(spec, axes, problems, document)
+    if problems:
+        raise StudyError(problems)
+    return Study(
+        scenario=folder / spec.scenario,
+        changes=spec.set,
+        axes=tuple(axes),
+        sample=spec.sample,
+        rules=tuple(rules),
+        infeasible=spec.skip == "infeasible",
+        measures=spec.measure or MEASURES,
+        seeds=spec.seeds,
+        sources=tuple(folder / s for s in spec.sources),
+        slo=spec.slo,
+        cost=spec.cost,
+        search=spec.search,
+        about=spec.about,
+        file=file,
+        folder=folder,
+    )
+
+
+def _check(spec: StudySpec, axes: list[Axis], problems: list[Problem], document: Document | None) -> None:
+    def wrong(what: str, do: str, *path: str | int) -> None:
+        problems.append(Problem(what, document.where(*path) if document is not None else None, do))
+
+    if not spec.vary and not spec.zip:
+        wrong("nothing is varied", "add vary: {path: [value, value]}", "vary")
+    seen: dict[str, int] = {}
+    for axis in axes:
+        for path in axis.paths:
+            seen[path] = seen.get(path, 0) + 1
+            if path in spec.set:
+                wrong(f"{path} is both set and varied", "keep one of them", "set", path)
+            if path == "engine.seed" and spec.seeds > 1:
+                wrong("engine.seed is varied, and seeds says how many there are", "keep one of them", "seeds")
+    for path, times in seen.items():
+        if times > 1:
+            wrong(f"{path} is varied twice", "keep one of them", "zip")
+    drawn = spec.sample.method != "grid"
+    if drawn and spec.sample.points is None:
+        wrong(f"sample: {spec.sample.method} without a number of points", "add points: 100", "sample")
+    if not drawn and spec.sample.points is not None:
+        wrong(
+            "sample: a grid has as many points as it has", "leave points out, or write method: lhs", "sample", "points"
+        )
+    if not drawn and spec.search is None:
+        for axis in axes:
+            if axis.span is not None:
+                wrong(
+                    f"{axis.paths[0]}: a range without steps has no end of values",
+                    "add step or points to it, or draw points: sample: {method: lhs, points: 100}",
+                    "vary", axis.paths[0],
+                )  # fmt: skip
+
+
+def _problems(failure: ValidationError, document: Document) -> list[Problem]:
+    known = sorted(StudySpec.model_fields)
+    out = []
+    for e in failure.errors(include_url=False):
+        path = tuple(p for p in e["loc"] if not (isinstance(p, str) and p.startswith("function-")))
+        name = ".".join(str(p) for p in path)
+        if e["type"] == "extra_forbidden":
+            fields = (
+                known if len(path) == 1 else sorted((SampleSpec if path[0] == "sample" else SearchSpec).model_fields)
+            )
+            out.append(Problem(f"unknown key '{name}'", document.key(*path), did_you_mean(str(path[-1]), fields)))
+        elif e["type"] == "missing":
+            out.append(Problem(f"'{name}' is missing", Place(document.where().file), f"add {name}: ..."))
+        else:
+            out.append(Problem(f"{name}: {e['msg'][:1].lower()}{e['msg'][1:]}", document.where(*path), ""))
+    return out
