@@ -1,6 +1,6 @@
 """Observers and the definitions of what is measured."""
 
-from bpusim.metrics.causes import CAUSES, Ledger, shares_ms
+from bpusim.metrics.causes import CAUSES, Ledger, apportion, shares_ms
 from bpusim.metrics.figures import Figures, figures
 from bpusim.metrics.heat import HeatStats, TripStats
 from bpusim.metrics.recorder import CoreCounters, Recorder
@@ -38,6 +38,7 @@ __all__ = [
     "SplitPlan",
     "TripStats",
     "WeightStats",
+    "apportion",
     "figures",
     "rate_per_s",
     "shares_ms",
