@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from rich.console import Console
+from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -106,7 +107,7 @@ def _print(block: Block, console: Console) -> None:
 
 
 def _table(grid: Grid) -> Table:
-    table = plain_table("", *grid.columns)
+    table = plain_table("", *map(escape, grid.columns))
     table.title = None
     if grid.words:
         table.columns[-1].justify, table.columns[-1].no_wrap = "left", False

@@ -47,7 +47,7 @@ def _percent(part: float) -> str:
 
 
 def _explanation(e: Explanation) -> Iterator[Block]:
-    yield Heading(f"{e.scenario}: where the time goes, and what helps", 1)
+    yield Heading(f"{e.scenario}: where the time goes{', and what helps' if e.tried is not None else ''}", 1)
     if e.about:
         yield Paragraph(e.about)
     groups = _alike(e.streams)
@@ -81,10 +81,10 @@ def _figures(s: Explained) -> dict[str, object]:
 
 
 def _short(s: Explained) -> str:
-    """A stream in a sentence: its last interval is what is waited for again and again."""
+    """A stream in a sentence: its last interval that is not cold is what is waited for again and again."""
     if not s.intervals:
         return "nothing has come to its end."
-    i = s.intervals[-1]
+    i = next((i for i in reversed(s.intervals) if not i.name.startswith("cold ")), s.intervals[-1])
     most = " and ".join(f"{c} ({_percent(t / i.mean)})" for c, t in i.ranked()[:2])
     text = f"{i.name} takes {ms_text(i.mean)} ms, most of it {most}"
     bound = s.bounds.get(i.name)
@@ -122,7 +122,7 @@ def _causes(i: Interval) -> Grid:
     step = step_of(i.mean)
     shown = apportion(dict(i.ranked()), step)
     parts = apportion({c: 1000 * t for c, t in i.ranked()}, i.mean)
-    rows = [[c, in_ms(n, step), f"{parts[c] / 10:.1f} %", MEANINGS[c]] for c, n in shown.items() if n]
+    rows = [[c, in_ms(n, step), f"{parts[c] / 10:.1f} %", MEANINGS[c]] for c, n in shown.items() if n or parts[c]]
     whole = [in_ms(sum(shown.values()), step), f"{sum(parts.values()) / 10:.1f} %"]
     return Grid(["cause", "ms", "share", "waiting for, or doing"], [*rows, ["sum", *whole, ""]], words=True)
 

@@ -25,8 +25,9 @@ def versus_blocks(v: Versus) -> Iterator[Block]:
             yield Paragraph(
                 _sentence(d, v.other, p.other if p.other not in names.split(", ") else ""), f"{names}: {d.name} "
             )
-            if d.total:
-                yield _difference(d)
+            grid = _difference(d)
+            if len(grid.rows) > 1:
+                yield grid
         if p.alone:
             yield Paragraph(f"only one of the two has: {', '.join(p.alone)}.", f"{names}: ")
     matched = ", ".join(f"{p.stream} with {p.other} ({p.how})" for p in v.pairs) or "no stream with any"
@@ -64,7 +65,7 @@ def _sentence(d: Difference, other: str, whose: str) -> str:
 def _parts(d: Difference) -> dict[str, str]:
     """Percent of the difference; none where it is what little is left of larger ones."""
     rows, total = dict(d.ranked()), d.total
-    if not total or max(map(abs, rows.values())) > 10 * abs(total):
+    if not rounded(total, _fine(d)) or max(map(abs, rows.values())) > 10 * abs(total):
         return {}
     sign = 1 if total > 0 else -1
     return {c: f" ({n} %)" for c, n in apportion({c: 100 * sign * t for c, t in rows.items()}, abs(total)).items()}
@@ -73,6 +74,10 @@ def _parts(d: Difference) -> dict[str, str]:
 def _difference(d: Difference) -> Grid:
     step, parts = _fine(d), _parts(d)
     shown = apportion(dict(d.ranked()), step)
-    rows = [[c, in_ms(n, step, "+"), parts.get(c, "").strip(" ()"), MEANINGS[c]] for c, n in shown.items() if n]
+    rows = [
+        [c, in_ms(n, step, "+"), parts.get(c, "").strip(" ()"), MEANINGS[c]]
+        for c, n in shown.items()
+        if n or parts.get(c, " (0 %)") != " (0 %)"
+    ]
     whole = ["sum", in_ms(sum(shown.values()), step, "+"), "100 %" if parts else "", ""]
     return Grid(["cause", "ms", "of it", "waiting for, or doing"], [*rows, whole], words=True)

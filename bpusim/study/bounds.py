@@ -20,29 +20,39 @@ __all__ = ["Bounds", "Usage", "models_of"]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of a chat's requests on average, and cache entries before a prompt and before a decode step."""
+    """Tokens of a chat's requests on average, cache entries before a decode step, and its prompts.
+
+    ``prompts``: (tokens, entries before them, how many such), prompts of as many chunks together at their mean.
+    """
 
     prompt: float
     output: float
-    before: float = 0.0
-    kv: float = 0.0
+    kv: float
+    prompts: tuple[tuple[int, int, int], ...]
 
     @classmethod
-    def of(cls, rows: Sequence[RequestRow], spec: ChatSpec | StageSpec, context: int) -> Usage | None:
+    def of(cls, rows: Sequence[RequestRow], spec: ChatSpec | StageSpec, context: int, chunk: int) -> Usage | None:
         """Of finished requests; of what the scenario asks for if none has finished, None if a file says that."""
         if not rows:
             prompt, output = _asked(spec.prompt), _asked(spec.output)
-            return None if prompt is None or output is None else cls(prompt, output, 0, prompt + max(output / 2 - 1, 0))
-        before = _pasts(rows, spec, context)
-        steps = sum(r.tokens - 1 for r in rows)
+            if prompt is None or output is None:
+                return None
+            return cls(prompt, output, prompt + max(output / 2 - 1, 0), ((max(round(prompt), 1), 0, 1),))
+        n, steps, before = len(rows), sum(r.tokens - 1 for r in rows), _pasts(rows, spec, context)
         # The step before token k of an answer (from 1) finds k - 1 entries behind the prompt's.
-        every = zip(rows, before, strict=True)
-        entries = sum((r.tokens - 1) * (b + r.prompt) + (r.tokens - 1) * (r.tokens - 2) // 2 for r, b in every)
-        n = len(rows)
-        return cls(
-            sum(r.prompt for r in rows) / n, sum(r.tokens for r in rows) / n, sum(before) / n,
-            entries / steps if steps else 0.0,
-        )  # fmt: skip
+        entries = sum(
+            (r.tokens - 1) * (b + r.prompt) + (r.tokens - 1) * (r.tokens - 2) // 2
+            for r, b in zip(rows, before, strict=True)
+        )
+        alike: dict[int, list[tuple[int, int]]] = {}
+        for r, b in zip(rows, before, strict=True):
+            alike.setdefault(-(-r.prompt // chunk) if chunk else r.prompt, []).append((r.prompt, b))
+        prompts = [
+            (round(sum(p for p, _ in group) / len(group)), round(sum(b for _, b in group) / len(group)), len(group))
+            for _, group in sorted(alike.items())
+        ]
+        tokens, answers = sum(r.prompt for r in rows), sum(r.tokens for r in rows)
+        return cls(tokens / n, answers / n, entries / steps if steps else 0.0, tuple(prompts))
 
 
 def _asked(spec: object) -> float | None:
@@ -82,17 +92,21 @@ class _Work:
     cycles: int = 0
     array: int = 0
 
-    def add(self, trace: Trace, at: Position, roof: Roof, resident: int) -> None:
-        """A pass at a position; ``resident`` bytes of weights are on the core already. Ops on the CPU are left out:
-        they are no work of the core."""
+    def add(self, trace: Trace, at: Position, roof: Roof, resident: int, times: int) -> None:
+        """So many passes at a position; ``resident`` bytes of weights are on the core already. Ops on the CPU are left
+        out: they are no work of the core."""
         whole = totals([r for r in op_rows(trace, at, roof) if r.unit != "cpu"])
-        self.useful += 2 * whole["macs"]
-        self.bytes += max(whole["bytes"] - resident, 0)
-        self.cycles += whole["cycles"]
+        self.useful += 2 * whole["macs"] * times
+        self.bytes += max(whole["bytes"] - resident, 0) * times
+        self.cycles += whole["cycles"] * times
         for f in folded(trace, at.phase):
             if f.op.unit != "cpu":
-                self.issued += 2 * at.value(f.op.issued) * f.count
-                self.array += at.value(f.op.mac_cycles) * f.count
+                self.issued += 2 * at.value(f.op.issued) * f.count * times
+                self.array += at.value(f.op.mac_cycles) * f.count * times
+
+    def mean(self, n: int) -> _Work:
+        """An ``n``-th of it."""
+        return _Work(*(x // n for x in (self.useful, self.issued, self.bytes, self.cycles, self.array)))
 
 
 @dataclass(slots=True)
@@ -108,35 +122,45 @@ class Bounds:
         self._roof = roof_of(self.scenario.machine)
 
     def first_token(self, model: str, usage: Usage, took: Interval) -> Bound:
-        """Of a first token: the chunks of its prompt."""
+        """Of a first token: the chunks of its prompt, over all prompts."""
         trace = self.traces[model]
-        chunk, prompt, before = trace.phase("prefill").tokens, max(round(usage.prompt), 1), round(usage.before)
-        sizes = [min(chunk, prompt - at) for at in range(0, prompt, chunk)] if chunk else [prompt]
-        starts = [before + sum(sizes[:k]) for k in range(len(sizes))]
-        passes = [Position.of(trace, "prefill", kv, n if chunk else None) for kv, n in zip(starts, sizes, strict=True)]
-        where = f"prefill of {prompt} tokens" + (f" behind {before} in the cache" if before else "")
+        chunk = trace.phase("prefill").tokens
+        passes: list[tuple[Position, int]] = []
+        for prompt, before, times in usage.prompts:
+            sizes = [min(chunk, prompt - at) for at in range(0, prompt, chunk)] if chunk else [prompt]
+            for k, tokens in enumerate(sizes):
+                at = Position.of(trace, "prefill", before + sum(sizes[:k]), tokens if chunk else None)
+                passes.append((at, times))
+        n = sum(times for _, _, times in usage.prompts)
+        behind = sum(b * times for _, b, times in usage.prompts) / n
+        where = f"prefill of {usage.prompt:.4g} tokens" + (f" behind {behind:.4g} in the cache" if behind else "")
         if chunk:
-            where += f", {len(sizes)} chunk{'s' * (len(sizes) != 1)} of {chunk}"
-        return self._bound(model, "prefill", where, passes, took)
+            chunks = sum(times for _, times in passes) / n
+            where += f", {chunks:.3g} chunk{'s' * (chunks != 1)} of {chunk}"
+        return self._bound(model, "prefill", where, passes, n, took)
 
     def token(self, model: str, usage: Usage, took: Interval) -> Bound:
         """Of a decode step."""
         batch = self.result.batches.get(model)
         together = max(round(batch.sequences_mean), 1) if batch is not None else 1
         at = Position.of(self.traces[model], "decode", round(usage.kv), None, together)
-        return self._bound(model, "decode", str(at), [at], took)
+        return self._bound(model, "decode", str(at), [(at, 1)], 1, took)
 
     def frame(self, model: str, took: Interval) -> Bound:
         """Of a frame."""
         at = Position.of(self.traces[model], "frame")
-        return self._bound(model, "frame", str(at), [at], took)
+        return self._bound(model, "frame", str(at), [(at, 1)], 1, took)
 
-    def _bound(self, model: str, phase: str, where: str, passes: Iterable[Position], took: Interval) -> Bound:
+    def _bound(
+        self, model: str, phase: str, where: str, passes: Iterable[tuple[Position, int]], n: int, took: Interval
+    ) -> Bound:
+        """``passes``, each so many times, make ``n`` of what ``took`` so long."""
         trace, roof, machine = self.traces[model], self._roof, self.scenario.machine
         resident = sum(w.resident for w in self.result.weights if w.model == model)
-        work = _Work()
-        for at in passes:
-            work.add(trace, at, roof, resident)
+        every = _Work()
+        for at, times in passes:
+            every.add(trace, at, roof, resident, times)
+        work = every.mean(n)
         plan = self.result.splits.get(model)
         own, moved = (len(plan.cores), plan.phases[phase].moved) if plan is not None else (1, 1.0)
         readers = self._readers(model)

@@ -45,10 +45,14 @@ def explain(
     streams = streams_of(result, scenario)
     command = shlex.join(["bpusim", "run", str(path), *(w for s in overrides for w in ("--set", s))])
     fps = _frames_per_s(result)
-    if not what_if:
+    warnings = [w.text for w in result.warnings]
+    done = any(s.intervals for s in streams)
+    if not what_if or not done:
+        missing = [] if done else ["nothing came to its end before the run did, so no change was tried: lengthen it"]
         return Explanation(
-            scenario.name, scenario.about, command, streams, result.decode_tokens_per_s, fps, notes=_notes(result)
-        )
+            scenario.name, scenario.about, command, streams, result.decode_tokens_per_s, fps,
+            notes=[*warnings, *missing],
+        )  # fmt: skip
     changes, untried = changes_of(scenario, load_traces(scenario))
     common, notes = _shortened(scenario, result)
     outputs = {s.name: s.first.output for s in streams if s.first is not None}
@@ -63,7 +67,7 @@ def explain(
     tried.sort(key=lambda t: (t.ratio is None, t.ratio or 0.0))
     return Explanation(
         scenario.name, scenario.about, command, streams, result.decode_tokens_per_s, fps,
-        tried, untried, common, _outcome(Change("as it is", ()), base, base, outputs), [*_notes(result), *notes],
+        tried, untried, common, _outcome(Change("as it is", ()), base, base, outputs), [*warnings, *notes],
     )  # fmt: skip
 
 
@@ -93,10 +97,6 @@ def _rounded_down(duration: Ps) -> Ps:
     ms = max(duration // 10**9, 1)
     step = int(10 ** max(len(str(ms)) - 2, 0))
     return ms // step * step * 10**9
-
-
-def _notes(result: Result) -> list[str]:
-    return [w.text for w in result.warnings]
 
 
 def _tried(
@@ -219,7 +219,9 @@ def _bounded(s: Explained, bounds: Bounds) -> Explained:
     elif spec.chat is not None:
         rows = [r for r in bounds.result.requests or () if r.stream == s.name]
         model = bounds.scenario.models[spec.chat]
-        usage = Usage.of(rows, spec, model.context or bounds.traces[spec.chat].header.context)
+        trace = bounds.traces[spec.chat]
+        chunk = trace.phase("prefill").tokens
+        usage = Usage.of(rows, spec, model.context or trace.header.context, chunk)
         if usage is not None:
             took, each = s.interval(FIRST), s.interval(TOKEN)
             found |= {FIRST: bounds.first_token(spec.chat, usage, took)} if took is not None else {}
