@@ -57,7 +57,9 @@ def _sentence(d: Difference, other: str, whose: str) -> str:
     if not total:
         return f"takes as long as in {than}: {in_ms(mean, step)} ms."
     parts = _parts(d)
-    causes = [f"{c} {in_ms(n, step, '+')}{parts.get(c, '')}" for c, n in apportion(dict(d.ranked()), step).items() if n]
+    most = abs(d.ranked()[0][1])
+    shown = {c: n for c, n in apportion(dict(d.ranked()), step).items() if n and 100 * abs(d.causes[c]) >= most}
+    causes = [f"{c} {in_ms(n, step, '+')}{parts.get(c, '')}" for c, n in shown.items()]
     text = f"takes {in_ms(abs(total), step)} ms {'longer' if total > 0 else 'less'} than in {than}"
     return f"{text} ({in_ms(mean, step)} against {in_ms(mean - total, step)}): {', '.join(causes)}."
 

@@ -208,3 +208,21 @@ def test_every_cause_has_a_meaning() -> None:
 @pytest.mark.parametrize(("ps", "shown"), [(88_063_435_146, "88.1"), (1_794_000_000, "1.79"), (949_400_000, "0.949")])
 def test_short_times_have_more_digits(ps: int, shown: str) -> None:
     assert ms_text(ps) == shown
+
+
+# --- the page that says how to read it
+
+
+def test_the_page_shows_what_is_printed() -> None:
+    page = (SCENARIOS.parent / "docs" / "EXPLAIN.md").read_text(encoding="utf-8")
+    shown = [part.partition("```")[0] for part in page.split("```text\n")[1:]]
+    path = SCENARIOS / "dual_replica.yaml"
+    said = [text(explain(path)), text(against(path, SCENARIOS / "single_1_5b.yaml"))]
+    printed = {line.rstrip() for t in said for line in t.splitlines()}
+    assert len(shown) == 4
+    assert not [line for part in shown for line in part.splitlines() if line.rstrip() not in printed]
+
+
+def test_the_page_tells_of_every_cause() -> None:
+    page = (SCENARIOS.parent / "docs" / "EXPLAIN.md").read_text(encoding="utf-8")
+    assert all(f"| `{c}` |" in page for c in CAUSES if c != "other")

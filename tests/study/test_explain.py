@@ -183,7 +183,7 @@ def test_usage_without_a_finished_request_is_what_the_scenario_asks_for() -> Non
 
 @pytest.mark.parametrize(("prompt", "output"), [(32, 130), (1024, 1024)])
 def test_the_share_of_the_first_token(bare: Bare, prompt: int, output: int) -> None:
-    """BH-57: to a user a first token in 1 % of the time looks wrong. Decode is bound by bytes: a pass over them a token."""
+    """BH-57: to a user a first token in 1 % of the time looks wrong. Decode is a pass over all bytes for each token."""
     sets = (f"streams.alice.prompt={prompt}", f"streams.alice.output={output}", "streams.alice.requests=1")
     s = bare("single_3b", *sets)["alice"]
     first = s.first
