@@ -198,6 +198,8 @@ class Explained:
     first: FirstToken | None = None
     stage: bool = False
     """It is a stage: its time is part of its pipeline's."""
+    output: float | None = None
+    """Tokens of a chat's answer on average, of those asked for if none is finished; None if nobody knows."""
 
     def interval(self, name: str) -> Interval | None:
         """The one of that name, if there is one."""

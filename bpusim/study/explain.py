@@ -55,7 +55,7 @@ def explain(
         )  # fmt: skip
     changes, untried = changes_of(scenario, load_traces(scenario))
     common, notes = _shortened(scenario, result)
-    outputs = {s.name: s.first.output for s in streams if s.first is not None}
+    outputs = {s.name: s.output for s in streams if s.output is not None}
     say(1, len(changes) + 2, "as it is, shorter")
     base = simulate(load_scenario(path, [*overrides, *common])) if common else result
     tried = []
@@ -126,7 +126,8 @@ def _whole(name: str, result: Result, outputs: Mapping[str, float]) -> float | N
     s = result.streams[name]
     if isinstance(s, ChatStats):
         first = s.ttft_mean_ms if s.ttft_mean_ms is not None else s.cold.mean_ms
-        more = outputs.get(name, 2.0) - 1
+        # Where only a file knows how long answers are and none is finished: as long as they are so far.
+        more = outputs.get(name, s.tokens / max(s.arrived, 1)) - 1
         if first is None or (more > 0 and s.tpot_mean_ms is None):
             return None
         return first + more * (s.tpot_mean_ms or 0.0)
@@ -205,7 +206,7 @@ def streams_of(result: Result, scenario: Scenario | None = None) -> list[Explain
 def _bounded(s: Explained, bounds: Bounds) -> Explained:
     spec = _spec(bounds.scenario, s.name)
     found: dict[str, Bound] = {}
-    first = None
+    first = output = None
     if isinstance(spec, FramesSpec):
         took = s.interval(FRAME)
         found = {FRAME: bounds.frame(spec.frames, took)} if took is not None else {}
@@ -227,7 +228,8 @@ def _bounded(s: Explained, bounds: Bounds) -> Explained:
             found |= {FIRST: bounds.first_token(spec.chat, usage, took)} if took is not None else {}
             found |= {TOKEN: bounds.token(spec.chat, usage, each)} if each is not None else {}
             first = _first(s, usage, bounds, spec.chat) if rows else None
-    return Explained(s.name, s.kind, s.intervals, found, first, s.stage)
+            output = usage.output
+    return Explained(s.name, s.kind, s.intervals, found, first, s.stage, output)
 
 
 def _first(s: Explained, usage: Usage, bounds: Bounds, model: str) -> FirstToken | None:

@@ -254,6 +254,14 @@ def test_faster_dram_helps_two_cores_and_not_one() -> None:
     assert ratio("single_1_5b") == pytest.approx(1, abs=1e-6)
 
 
+def test_where_no_request_is_finished_it_is_as_long_as_asked_for() -> None:
+    tried = explain(SCENARIOS / "single_1_5b.yaml", ["streams.alice.output=300", "run.until=2 s"]).tried
+    assert tried
+    for t in tried:
+        new, old = (m["alice", "first token"] + 299 * m["alice", "each token"] for m in (t.means, t.base))
+        assert t.ratio == pytest.approx(new / old)
+
+
 def test_what_the_loader_refuses_is_said_in_its_row() -> None:
     """3.3 GB of int8 weights in 2.5 GB."""
     tried = explain(SCENARIOS / "single_3b.yaml", [*ONE, "machine.dram.usable=2.5 GB"]).tried
