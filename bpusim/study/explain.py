@@ -229,7 +229,8 @@ def _bounded(s: Explained, bounds: Bounds) -> Explained:
             found |= {TOKEN: bounds.token(spec.chat, usage, each)} if each is not None else {}
             first = _first(s, usage, bounds, spec.chat) if rows else None
             output = usage.output
-    return Explained(s.name, s.kind, s.intervals, found, first, s.stage, output)
+    bound = {name: b for name, b in found.items() if b.ideal}  # none of what is on the CPU alone
+    return Explained(s.name, s.kind, s.intervals, bound, first, s.stage, output)
 
 
 def _first(s: Explained, usage: Usage, bounds: Bounds, model: str) -> FirstToken | None:

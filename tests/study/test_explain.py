@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from bpusim.study import explain as module
 from bpusim.study.bounds import Usage
 from bpusim.study.explain import explain, streams_of
 from bpusim.system.roof import roof_of
-from bpusim.trace import load_trace
+from bpusim.trace import Op, load_trace, save_trace
 from bpusim.trace.roofline import Position, op_rows, totals
 from bpusim.units import PS_PER_S
 
@@ -153,6 +154,17 @@ def test_stages_of_a_pipeline_have_bounds_of_their_own(bare: Bare) -> None:
     assert bound(streams, "loop", "see").measured > bound(streams, "loop", "see").ideal
     assert streams["loop.say"].stage
     assert bound(streams, "loop.say", "first token").by == "compute"
+
+
+def test_what_runs_on_the_cpu_alone_has_no_bound_of_a_core(bare: Bare, tmp_path: Path) -> None:
+    trace = load_trace(ROOT / "traces" / "wake_word.trace")
+    op = Op("all", "Gemm", "cpu", cycles=(1000,), read={"io:x": (64,)}, tensors=1)
+    frame = replace(trace.phases["frame"], items=(op,))
+    save_trace(replace(trace, phases={"frame": frame}), tmp_path / "cpu.trace")
+    sets = (f"models.chat.trace={tmp_path / 'cpu.trace'}", "streams={cam: {frames: chat, rate: 10 Hz, count: 2}}")
+    changed = bare("single_3b", *sets, "streams.alice={frames: chat, rate: 10 Hz, count: 1}")
+    assert changed["cam"].intervals[0].causes["fallback"] > 0
+    assert not changed["cam"].bounds
 
 
 def row(index: int, prompt: int, tokens: int) -> RequestRow:
