@@ -1,4 +1,4 @@
-"""The main commands: run, validate, schema, compile, sweep, compare; the groups dram, import and trace."""
+"""The main commands: run, validate, schema, compile, sweep, compare, explain; the groups dram, import and trace."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from bpusim import __version__
 from bpusim.cli.dram import dram
+from bpusim.cli.explain import explain
 from bpusim.cli.imports import import_group
 from bpusim.cli.options import FORMAT_MARKDOWN as _FORMAT
 from bpusim.cli.options import SET as _SET
@@ -340,5 +341,6 @@ def compare(
 
 
 main.add_command(dram)
+main.add_command(explain)
 main.add_command(import_group)
 main.add_command(trace)

@@ -1,6 +1,6 @@
 """Observers and the definitions of what is measured."""
 
-from bpusim.metrics.causes import CAUSES, Ledger, shares_ms
+from bpusim.metrics.causes import CAUSES, Ledger, apportion, shares_ms
 from bpusim.metrics.detail import CallSpan, CpuOpSums, Detail, Keep, OpSums, Profile, Step, Transfers
 from bpusim.metrics.figures import Figures, figures
 from bpusim.metrics.heat import HeatStats, TripStats
@@ -49,6 +49,7 @@ __all__ = [
     "Transfers",
     "TripStats",
     "WeightStats",
+    "apportion",
     "figures",
     "rate_per_s",
     "shares_ms",
