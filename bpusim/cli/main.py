@@ -13,6 +13,7 @@ from bpusim.cli.dram import dram
 from bpusim.cli.imports import import_group
 from bpusim.cli.options import FORMAT as _FORMAT
 from bpusim.cli.options import SET as _SET
+from bpusim.cli.timeline import NO_TIMELINE, TIMELINE_FORMAT, TIMELINE_WINDOW, timeline_files, timeline_keep
 from bpusim.cli.trace import trace
 from bpusim.errors import BpusimError
 
@@ -47,13 +48,25 @@ def main() -> None:
     "--output",
     "folder",
     type=click.Path(path_type=Path),
-    help="Write manifest.json, summary.json, requests.csv (and thermal.csv) into this folder.",
+    help="Write manifest.json, summary.json, requests.csv, trace.json.gz (and thermal.csv) into this folder.",
 )
-def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None) -> None:
+@TIMELINE_WINDOW
+@TIMELINE_FORMAT
+@NO_TIMELINE
+def run(
+    scenario: Path,
+    overrides: Sequence[str],
+    form: str,
+    folder: Path | None,
+    window: str | None,
+    timeline_form: str | None,
+    no_timeline: bool,
+) -> None:
     """Run SCENARIO and print what came out."""
     from bpusim.scenario import load_scenario
     from bpusim.system import simulate
 
+    keep = timeline_keep(folder, window, timeline_form, no_timeline)
     if folder is not None:
         from bpusim.report.folder import check_folder
 
@@ -64,11 +77,12 @@ def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None
 
         bursts, seconds = bank_cost(scenario, overrides)
         click.echo(f"bank model: {bursts / 1e6:.1f} million bursts, about {seconds:.0f} s of CPU", err=True)
-    result = simulate(loaded, records=folder is not None)
+    result = simulate(loaded, records=folder is not None, journal=keep is not None, detail=keep)
     if folder is not None:
         from bpusim.report.folder import write_folder
 
-        write_folder(folder, result, loaded, overrides)
+        more = timeline_files(result, timeline_form) if keep is not None else {}
+        write_folder(folder, result, loaded, overrides, more)
     if form == "table":
         from bpusim.report.table import print_result
 

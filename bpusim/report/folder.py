@@ -8,9 +8,10 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bpusim.errors import BpusimError, Place
@@ -21,7 +22,7 @@ from bpusim.scenario import Scenario
 
 __all__ = ["check_folder", "write_folder"]
 
-FILES = ("summary.json", "requests.csv", "thermal.csv", "manifest.json")
+FILES = ("summary.json", "requests.csv", "thermal.csv", "trace.json.gz", "trace.pftrace", "manifest.json")
 """In the order they are put in place: the manifest last, it vouches for the others."""
 MANIFEST = "bpusim-manifest/1"
 
@@ -70,9 +71,15 @@ def _is_result(folder: Path) -> bool:
         return False
 
 
-def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Sequence[str]) -> None:
-    """Write ``manifest.json``, ``summary.json``, ``requests.csv``, and ``thermal.csv`` of a run with heat: all of them,
-    or an error and none.
+def write_folder(
+    folder: Path,
+    result: Result,
+    scenario: Scenario,
+    overrides: Sequence[str],
+    more: Mapping[str, bytes] = MappingProxyType({}),
+) -> None:
+    """Write ``manifest.json``, ``summary.json``, ``requests.csv``, ``thermal.csv`` of a run with heat, and ``more``
+    files of ``FILES`` by name: all of them, or an error and none.
 
     They are made beside the folder first. An earlier result's files are replaced.
     """
@@ -91,10 +98,12 @@ def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Se
         fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         for name, text in texts.items():
             (fresh / name).write_text(text, encoding="utf-8")
+        for name, data in more.items():
+            (fresh / name).write_bytes(data)
         fresh.chmod(0o755)
         if folder.is_dir():
             for name in FILES:
-                if name in texts:
+                if name in texts or name in more:
                     os.replace(fresh / name, folder / name)
                 else:
                     (folder / name).unlink(missing_ok=True)
