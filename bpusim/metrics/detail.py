@@ -89,9 +89,7 @@ class Profile:
 
     def add(self, start: Ps, end: Ps, amount: float) -> None:
         """``amount``, evenly from ``start`` to ``end``."""
-        while end > self.width * _BINS:
-            self._bins = np.append(self._bins[::2] + self._bins[1::2], np.zeros(_BINS // 2))
-            self.width *= 2
+        self._reach(end)
         first, last = start // self.width, max(end - 1, start) // self.width
         if first == last:
             self._bins[first] += amount
@@ -100,8 +98,15 @@ class Profile:
         edges[0], edges[-1] = start, end
         self._bins[first : last + 1] += np.diff(edges) * (amount / (end - start))
 
+    def _reach(self, end: Ps) -> None:
+        """Wider bins, until they go to ``end``."""
+        while end > self.width * _BINS:
+            self._bins = np.append(self._bins[::2] + self._bins[1::2], np.zeros(_BINS // 2))
+            self.width *= 2
+
     def per_second(self, until: Ps) -> tuple[list[float], list[float]]:
         """(edges in s, n + 1; amount per second, n) up to ``until``."""
+        self._reach(until)
         n = max(-(-until // self.width), 1)
         edges = np.minimum(np.arange(n + 1) * self.width, until) / PS_PER_S
         spans = np.diff(edges)

@@ -1,4 +1,4 @@
-"""The folder of a result: three files, replaced as a whole, nothing of others lost."""
+"""The folder of a result: four files, replaced as a whole, nothing of others lost."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from desks import Desk
 from bpusim.cli import main
 
 
-def test_a_folder_holds_three_files(desk: Desk) -> None:
+def test_a_folder_holds_four_files(desk: Desk) -> None:
     desk.run("-o", "out")
-    assert sorted(p.name for p in (desk.folder / "out").iterdir()) == ["manifest.json", "requests.csv", "summary.json"]
+    names = ["manifest.json", "requests.csv", "summary.json", "trace.json.gz"]
+    assert sorted(p.name for p in (desk.folder / "out").iterdir()) == names
 
 
 def test_the_folder_may_be_deep(desk: Desk) -> None:
