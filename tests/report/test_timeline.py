@@ -218,7 +218,7 @@ def test_json_reads_back_as_it_was(name: str) -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30), st.integers(0, 3)), min_size=1, max_size=30),
 )
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_steps_that_overlap_go_on_tracks_of_their_own(rows: list[tuple[int, int, int]]) -> None:
     result = shipped("dual_replica")
     assert result.detail is not None

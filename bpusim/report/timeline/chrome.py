@@ -93,7 +93,7 @@ def _events(timeline: Timeline) -> list[str]:
         enters = f'{{"ph":"f","bp":"e",{places[target.track]},"ts":{_us(target.start)},{same}}}'
         rows += [(flow.leaves, _LEAVE, n, leaves), (target.start, _ENTER, n, enters)]
     for n, mark in enumerate(timeline.marks):
-        event = f'{{"ph":"i","s":"p",{places[mark.track]},"ts":{_us(mark.at)},"name":{_text(mark.name)}}}'
+        event = f'{{"ph":"i","s":"t",{places[mark.track]},"ts":{_us(mark.at)},"name":{_text(mark.name)}}}'
         rows.append((mark.at, _POINT, n, event))
     for n, counter in enumerate(timeline.counters, len(timeline.marks)):
         begin = f'{{"ph":"C","pid":{timeline.processes.index(counter.process) + 1},"tid":0,"ts":'
