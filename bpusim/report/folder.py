@@ -10,10 +10,11 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bpusim.errors import BpusimError, Place
@@ -26,7 +27,7 @@ from bpusim.units import PS_PER_S
 
 __all__ = ["check_folder", "write_folder"]
 
-FILES = ("summary.json", "requests.csv", "ops.csv", "thermal.csv", "manifest.json")
+FILES = ("summary.json", "requests.csv", "ops.csv", "thermal.csv", "trace.json.gz", "trace.pftrace", "manifest.json")
 """In the order they are put in place: the manifest last, it vouches for the others."""
 MANIFEST = "bpusim-manifest/1"
 
@@ -101,9 +102,15 @@ def _undisturbed() -> Iterator[None]:
         signal.raise_signal(number)
 
 
-def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Sequence[str]) -> None:
-    """Write ``manifest.json``, ``summary.json``, ``requests.csv``, also ``ops.csv`` of a run with detail and
-    ``thermal.csv`` of one with heat: all of them, or an error and none.
+def write_folder(
+    folder: Path,
+    result: Result,
+    scenario: Scenario,
+    overrides: Sequence[str],
+    more: Mapping[str, bytes] = MappingProxyType({}),
+) -> None:
+    """Write ``manifest.json``, ``summary.json``, ``requests.csv``, also ``ops.csv`` of a run with detail,
+    ``thermal.csv`` of one with heat, and ``more`` files of ``FILES`` by name: all of them, or an error and none.
 
     They are made beside the folder first. An earlier result's files are replaced.
     """
@@ -124,11 +131,13 @@ def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Se
         fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         for name, text in texts.items():
             (fresh / name).write_text(text, encoding="utf-8")
+        for name, data in more.items():
+            (fresh / name).write_bytes(data)
         fresh.chmod(0o755)
         if folder.is_dir():
             with _undisturbed():
                 for name in FILES:
-                    if name in texts:
+                    if name in texts or name in more:
                         os.replace(fresh / name, folder / name)
                     else:
                         (folder / name).unlink(missing_ok=True)

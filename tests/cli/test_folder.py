@@ -1,4 +1,4 @@
-"""The folder of a result: three files, replaced as a whole, nothing of others lost."""
+"""The folder of a result: four files, replaced as a whole, nothing of others lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from desks import Desk
 
 from bpusim.cli import main
 
-FILES = ["manifest.json", "ops.csv", "requests.csv", "summary.json"]
+FILES = ["manifest.json", "ops.csv", "requests.csv", "summary.json", "trace.json.gz"]
 
 
 def test_a_folder_holds_what_a_run_leaves(desk: Desk) -> None:
