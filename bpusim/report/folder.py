@@ -17,13 +17,13 @@ from bpusim.errors import BpusimError, Place
 from bpusim.metrics import Result
 from bpusim.report.files import requests_csv, summary_json
 from bpusim.report.heat import thermal_csv
+from bpusim.report.view import MANIFEST, View
 from bpusim.scenario import Scenario
 
 __all__ = ["check_folder", "write_folder"]
 
-FILES = ("summary.json", "requests.csv", "thermal.csv", "manifest.json")
+FILES = ("summary.json", "requests.csv", "thermal.csv", "series.json", "report.html", "manifest.json")
 """In the order they are put in place: the manifest last, it vouches for the others."""
-MANIFEST = "bpusim-manifest/1"
 
 
 def manifest(result: Result, scenario: Scenario, overrides: Sequence[str]) -> dict[str, Any]:
@@ -37,6 +37,7 @@ def manifest(result: Result, scenario: Scenario, overrides: Sequence[str]) -> di
             "python": platform.python_version(),
             "simpy": version("simpy"),
             "numpy": version("numpy"),
+            "matplotlib": version("matplotlib"),
         },
         "scenario": scenario.name,
         "machine": scenario.machine.name,
@@ -71,8 +72,8 @@ def _is_result(folder: Path) -> bool:
 
 
 def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Sequence[str]) -> None:
-    """Write ``manifest.json``, ``summary.json``, ``requests.csv``, and ``thermal.csv`` of a run with heat: all of them,
-    or an error and none.
+    """Write ``manifest.json``, ``summary.json``, ``requests.csv``, ``thermal.csv`` of a run with heat, ``series.json``
+    and ``report.html`` of one with detail: all of them, or an error and none.
 
     They are made beside the folder first. An earlier result's files are replaced.
     """
@@ -84,6 +85,12 @@ def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Se
     }
     if result.heat is not None:
         texts["thermal.csv"] = thermal_csv(result)
+    if result.detail is not None:
+        from bpusim.report.html import report_html
+        from bpusim.report.series import series_json
+
+        texts["series.json"] = series_json(result, scenario)
+        texts["report.html"] = report_html(View.of(texts))
     folder = folder.absolute()
     fresh: Path | None = None
     try:

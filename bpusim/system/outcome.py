@@ -12,6 +12,7 @@ from bpusim.metrics import (
     DramStats,
     FrameStats,
     HeapStats,
+    MemoryBlock,
     PhaseStats,
     PipelineStats,
     RequestRow,
@@ -117,6 +118,7 @@ def result_of(system: System) -> Result:
         split_plans(system),
         {h.name: HeapStats(h.bytes, h.used, h.free, {b.name: b.bytes for b in h.blocks}) for h in system.memory.heaps},
         _weights(system) if machine.cores.weights_sram is not None else (),
+        [MemoryBlock(r.name, r.base, r.bytes) for r in system.memory.regions],
     )
 
 

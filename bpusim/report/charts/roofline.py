@@ -1,0 +1,77 @@
+"""Ops under the machine's roof: operations a byte against operations a second that were achieved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bpusim.errors import BpusimError
+from bpusim.report.charts.style import INK, MUTED, PAPER, Size, named, sheet
+from bpusim.report.ops_view import OpPoint, op_points, phase_points
+from bpusim.report.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_roofline"]
+
+
+def draw_roofline(view: View, size: Size) -> Figure:
+    """A dot an op of a stream's phase, as large as its part of all ops' time; a diamond a phase as a whole."""
+    rows, machine = view.needed("ops"), view.needed("machine")
+    points = op_points(rows, machine["core_alone_bytes_per_s"])
+    if not points:
+        raise BpusimError("no roofline to draw: no op had any MACs", do="run a scenario with a model that computes")
+    whole = phase_points(rows)
+    figure, (ax,) = sheet(size, [4.0 if not size.narrow else 4.4])
+    _roofs(ax, machine, view.summary["dram"]["peak_bytes_per_s"], [*points, *whole])
+    for label, (colour, _) in named(list(dict.fromkeys(p.label for p in points))).items():
+        look = {"color": colour, "edgecolor": PAPER, "linewidth": 0.6}
+        mine = [p for p in points if p.label == label]
+        at = [p.intensity for p in mine], [p.achieved for p in mine]
+        ax.scatter(*at, [16 + 700 * p.share for p in mine], alpha=0.75, zorder=3, **look)
+        for p in whole:
+            if p.label == label:
+                ax.scatter([p.intensity], [p.achieved], [75], marker="D", zorder=4, label=label, **look)
+    _names(ax, points, size)
+    ax.set_xlabel("operations a byte")
+    ax.set_ylabel("operations a second")
+    ax.set_title("Dots: ops, by time; diamonds: phases as a whole" if not size.narrow else "Dots: ops; diamonds: phases")
+    columns = 1 if size.narrow else 4
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=columns, columnspacing=1.2)
+    return figure
+
+
+def _roofs(ax: Axes, machine: Mapping[str, Any], channel: float, points: Sequence[OpPoint]) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    peak, alone = machine["core_peak_ops_per_s"], machine["core_alone_bytes_per_s"]
+    balance = peak / alone
+    low = min(*(p.intensity for p in points), 1.0) / 1.8
+    high = max(*(p.intensity for p in points), balance) * 3
+    bottom = min(*(p.achieved for p in points), low * alone) / 1.6
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, peak * 2.2))
+    x = np.array([low, balance, high])
+    text = f"one core: {peak / 1e12:.3g} TOPS, {alone / 1e9:.1f} GB/s alone"
+    ax.plot(x, np.minimum(x * alone, peak), color=INK, linewidth=1.3, zorder=2, label=text)
+    ax.plot(
+        [low, peak / channel], [low * channel, peak], color=MUTED, linewidth=0.9, linestyle=(0, (4, 3)), zorder=2,
+        label=f"channel peak {channel / 1e9:.1f} GB/s",
+    )  # fmt: skip
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.yaxis.set_major_formatter(EngFormatter(sep=" "))
+    ax.tick_params(which="minor", length=0)
+
+
+def _names(ax: Axes, points: Sequence[OpPoint], size: Size) -> None:
+    """Of the ops that take most of the time, where names do not cover each other."""
+    taken: list[tuple[float, float]] = []
+    room, most = (0.35, 5) if size.narrow else (0.2, 8)
+    for p in sorted(points, key=lambda p: -p.share):
+        at = float(np.log10(p.intensity)), float(np.log10(p.achieved))
+        if len(taken) < most and all(abs(at[1] - y) > room or abs(at[0] - x) > 0.9 for x, y in taken):
+            taken.append(at)
+            ax.annotate(p.op, (p.intensity, p.achieved), xytext=(9, -10), textcoords="offset points", size=7.5, zorder=5)

@@ -1,0 +1,66 @@
+"""What the cores did: over the whole run, and its first calls one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bpusim.errors import BpusimError
+from bpusim.report.charts.over_time import legend, stacked
+from bpusim.report.charts.style import MUTED, PAPER, Size, named, sheet
+from bpusim.report.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_timeline"]
+
+
+def draw_timeline(view: View, size: Size) -> Figure:
+    """A strip a core: the part of the time in which it has a call, by stream and phase; CPU cores; the close-up."""
+    occupancy, close = view.needed("occupancy"), view.needed("close_up")
+    cores, edges = occupancy["cores"], occupancy["edges_s"]
+    if not cores:
+        raise BpusimError("no timeline to draw: no core had a call", do="let it run longer")
+    labels = sorted({label for rows in cores.values() for label in rows})
+    heights = [0.78] * (len(cores) + 1) + [0.34 * len(cores) + 0.75]
+    figure, axes = sheet(size, heights)
+    colours = named(labels)
+    for ax, (core, rows) in zip(axes, cores.items(), strict=False):
+        stacked(ax, edges, {label: rows.get(label, [0.0] * (len(edges) - 1)) for label in labels}, size)
+        ax.set_ylim(0, 1)
+        ax.set_yticks([0, 1], ["0", "1"])
+        ax.set_ylabel(core, rotation=0, ha="right", va="center")
+    cpu = axes[len(cores)]
+    stacked(cpu, edges, {"cpu": occupancy["cpu_cores"]}, size, colours={"cpu": (MUTED, "")})
+    cpu.set_ylim(bottom=0)
+    cpu.set_ylabel("CPU\ncores", rotation=0, ha="right", va="center")
+    for ax in axes[: len(cores) + 1]:
+        ax.set_xlim(0, edges[-1])
+        ax.grid(axis="x", visible=False)
+        if ax is not cpu:
+            ax.tick_params(axis="x", labelbottom=False)
+    cpu.set_xlabel("s")
+    axes[0].set_title("Part of the time in which a core has a call")
+    _close_up(axes[-1], close, list(cores), colours)
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper left", ncols=2 if size.narrow else 6, handlelength=1.2, columnspacing=1.2)
+    return figure
+
+
+def _close_up(ax: Axes, close: dict[str, object], cores: list[str], colours: dict[str, tuple[str, str]]) -> None:
+    calls = close["calls"]
+    assert isinstance(calls, list)
+    for label, (colour, pattern) in colours.items():
+        for y, core in enumerate(cores):
+            spans = [(a, b - a) for on, what, a, b in calls if on == core and what == label]
+            if spans:
+                ax.broken_barh(spans, (y - 0.36, 0.72), facecolor=colour, hatch=pattern, edgecolor=PAPER, linewidth=0.5)
+    every = close["all"]
+    ax.set_title(f"Close-up: the first {len(calls)} of {every} calls" if every != len(calls) else "Call by call")
+    ax.set_yticks(range(len(cores)), cores)
+    ax.set_ylim(len(cores) - 0.5, -0.5)
+    ax.set_xlim(0, close["until_ms"])  # type: ignore[arg-type]
+    ax.grid(axis="y", visible=False)
+    ax.tick_params(axis="y", length=0)
+    ax.set_xlabel("ms")
