@@ -13,6 +13,7 @@ from bpusim.cli.dram import dram
 from bpusim.cli.imports import import_group
 from bpusim.cli.options import FORMAT as _FORMAT
 from bpusim.cli.options import SET as _SET
+from bpusim.cli.plot import plot
 from bpusim.cli.trace import trace
 from bpusim.errors import BpusimError
 
@@ -47,9 +48,10 @@ def main() -> None:
     "--output",
     "folder",
     type=click.Path(path_type=Path),
-    help="Write manifest.json, summary.json, requests.csv (and thermal.csv) into this folder.",
+    help="Write report.html and the files it is made from (tables, JSON) into this folder.",
 )
-def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None) -> None:
+@click.option("--report/--no-report", default=True, help="With -o: no report and no series, which cost seconds.")
+def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None, report: bool) -> None:
     """Run SCENARIO and print what came out."""
     from bpusim.scenario import load_scenario
     from bpusim.system import simulate
@@ -64,7 +66,12 @@ def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None
 
         bursts, seconds = bank_cost(scenario, overrides)
         click.echo(f"bank model: {bursts / 1e6:.1f} million bursts, about {seconds:.0f} s of CPU", err=True)
-    result = simulate(loaded, records=folder is not None)
+    if folder is None:
+        result = simulate(loaded)
+    else:
+        from bpusim.metrics import Keep
+
+        result = simulate(loaded, records=True, detail=Keep(slices=0) if report else None)
     if folder is not None:
         from bpusim.report.folder import write_folder
 
@@ -303,4 +310,5 @@ def compare(
 
 main.add_command(dram)
 main.add_command(import_group)
+main.add_command(plot)
 main.add_command(trace)

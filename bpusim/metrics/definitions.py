@@ -59,12 +59,32 @@ def _table(*rows: tuple[str, str, str, str]) -> dict[str, Definition]:
 
 DEFINITIONS: Mapping[str, Definition] = _table(
     # Distributions, by what they are of
-    ("ttft", "TTFT", "ms", "Time to first token: from a request's arrival to its first token. Cold requests are apart."),
+    (
+        "ttft",
+        "TTFT",
+        "ms",
+        "Time to first token: from a request's arrival to its first token. Cold requests are apart.",
+    ),
     ("itl", "ITL", "ms", "Inter-token latency: each gap between two tokens of a request."),
-    ("tpot", "TPOT", "ms", "Time per output token: (E2E - TTFT) / (tokens - 1) of a request. Its mean is over all gaps."),
+    (
+        "tpot",
+        "TPOT",
+        "ms",
+        "Time per output token: (E2E - TTFT) / (tokens - 1) of a request. Its mean is over all gaps.",
+    ),
     ("e2e", "E2E", "ms", "End to end: from a request's arrival to its last token. Cold requests are apart."),
-    ("latency", "Frame latency", "ms", "From the capture of a frame to the end of its last stage; dropped frames have none."),
-    ("end", "Time to the end", "ms", "From a pipeline's trigger to the end of the named stage, along the critical path."),
+    (
+        "latency",
+        "Frame latency",
+        "ms",
+        "From the capture of a frame to the end of its last stage; dropped frames have none.",
+    ),
+    (
+        "end",
+        "Time to the end",
+        "ms",
+        "From a pipeline's trigger to the end of the named stage, along the critical path.",
+    ),
     # Streams
     ("tokens", "Tokens", "", "Tokens that came out, first ones included."),
     ("requests", "Answered", "", "Requests that came to their last token."),
@@ -93,9 +113,19 @@ DEFINITIONS: Mapping[str, Definition] = _table(
     ("triggered", "Triggered", "", "Runs of a pipeline that were asked for."),
     ("runs", "Through", "", "Runs of a pipeline that came to their end."),
     ("stages_ms", "Stage", "ms", "Mean time of a pipeline's stage itself."),
-    ("cold", "Cold", "", "First tokens, frames or runs that waited for weights to load; in no other mean or percentile."),
+    (
+        "cold",
+        "Cold",
+        "",
+        "First tokens, frames or runs that waited for weights to load; in no other mean or percentile.",
+    ),
     ("cold_mean_ms", "Cold mean", "ms", "Mean time of the cold ones."),
-    ("fairness", "Fairness", "", "Jain's index of decode rates over weights: 1 if all get what they should, 1/n if one gets all."),
+    (
+        "fairness",
+        "Fairness",
+        "",
+        "Jain's index of decode rates over weights: 1 if all get what they should, 1/n if one gets all.",
+    ),
     # Cores
     ("calls", "Calls", "", "Calls that a core finished. A call is a run of ops between two CPU ops."),
     ("occupied_fraction", "Occupied", "", "Part of the wall time in which a call is in progress on the core."),
@@ -103,22 +133,58 @@ DEFINITIONS: Mapping[str, Definition] = _table(
     ("mac_issued_fraction", "Array issued", "", "Operations issued to the array, padding counted, over peak x time."),
     ("mac_utilization", "Array useful", "", "Useful operations over peak x time."),
     ("seconds_s", "Time", "s", "Wall time of a phase."),
-    ("waits", "Waits", "", "Parts of the wall time in which a core stands still: in calls for memory, between calls for the host or another core, or with no work."),
+    (
+        "waits",
+        "Waits",
+        "",
+        "Parts of the wall time in which a core stands still: in calls for memory, between calls for the "
+        "host or another core, or with no work.",
+    ),
     # Memory
+    *(
+        (f"{kind}_{way}_bytes", f"{name} {way.replace('write', 'written')}", "B", f"Bytes of {what} of finished work.")
+        for kind, name, what in (
+            ("weights", "Weights", "stored tensors"),
+            ("kv", "KV", "the attention caches"),
+            ("spill", "Spill", "activations that do not fit on the chip"),
+            ("io", "I/O", "a model's inputs and outputs, and of CPU work"),
+        )
+        for way in ("read", "write")
+    ),
     ("read_bytes", "Read", "B", "Bytes read from the channel."),
     ("write_bytes", "Written", "B", "Bytes written to the channel."),
     ("unfinished_bytes", "Unfinished", "B", "Bytes of work that was cut off by the end of the run."),
     ("dropped_bytes", "Lost", "B", "Bytes of open-loop masters for which there was no room."),
-    ("mean_latency_ns", "Line latency", "ns", "From a master's request to its line of data: mean over the bytes that it moved."),
+    (
+        "mean_latency_ns",
+        "Line latency",
+        "ns",
+        "From a master's request to its line of data: mean over the bytes that it moved.",
+    ),
     ("achieved_bytes_per_s", "Achieved", "B/s", "All bytes of all masters over wall time."),
     ("peak_bytes_per_s", "Peak", "B/s", "Transfers a second x width of the channel; nobody gets it."),
-    ("peak_fraction", "Of peak", "", "Achieved over peak."),
-    ("resident_bytes", "Resident", "B", "Weights once per copy, caches at full context for every sequence, and workspaces."),
+    ("peak_fraction", "Memory, of peak", "", "Bytes of all masters over wall time, over the peak of the channel."),
+    (
+        "resident_bytes",
+        "Resident",
+        "B",
+        "Weights once per copy, caches at full context for every sequence, and workspaces.",
+    ),
     ("usable_bytes", "Usable", "B", "What the machine file leaves for models."),
-    ("channel_capacity", "Capacity", "B/s", "What the channel gives all cores that read at once: rows, refresh and turnarounds taken off the peak."),
-    ("core_alone", "One core alone", "B/s", "What one core's DMA gets with the channel to itself: its window over its latency, or its port."),
+    (
+        "channel_capacity",
+        "Capacity",
+        "B/s",
+        "What the channel gives all cores that read at once: rows, refresh and turnarounds taken off the peak.",
+    ),
+    (
+        "core_alone",
+        "One core alone",
+        "B/s",
+        "What one core's DMA gets with the channel to itself: its window over its latency, or its port.",
+    ),
     # Heat
-    ("peak_degc", "Highest", "degC", "The highest temperature of a node at any look."),
+    ("peak_degc", "Peak temperature", "degC", "The highest temperature of a node at any look."),
     ("end_degc", "At the end", "degC", "The temperature of a node when the run ended."),
     ("ambient_degc", "Air", "degC", "The temperature of the air around."),
     ("time_constants_s", "Time constants", "s", "Of the heat path at the end, the slowest first."),
@@ -129,8 +195,18 @@ DEFINITIONS: Mapping[str, Definition] = _table(
     ("energy_per_frame_j", "Energy a frame", "J", "Energy of the whole board, whatever else it did, over frames."),
     ("mean_power_by_component_w", "Power", "W", "Energy of a component over wall time."),
     ("throttled_s", "Slowed down", "s", "Time in which heat held a clock below what it would have had."),
-    ("tokens_lost", "Tokens lost", "", "An estimate of the tokens that slow clocks cost: each token's throttling taken back."),
-    ("initial", "Pace at first", "ms", "Mean time of a decode token or frame that ended in the first tenth of the samples."),
+    (
+        "tokens_lost",
+        "Tokens lost",
+        "",
+        "An estimate of the tokens that slow clocks cost: each token's throttling taken back.",
+    ),
+    (
+        "initial",
+        "Pace at first",
+        "ms",
+        "Mean time of a decode token or frame that ended in the first tenth of the samples.",
+    ),
     ("sustained", "Pace at last", "ms", "The same of the last tenth."),
     ("above_s", "Crossed for", "s", "Time for which a trip was crossed."),
     ("crossings", "Times", "", "How often a trip was crossed."),
@@ -138,7 +214,12 @@ DEFINITIONS: Mapping[str, Definition] = _table(
     ("temp_degc", "Trip", "degC", "The temperature of a trip."),
     # Ops
     ("executions", "Executions", "", "How often an op began: once in every pass over it, repeated layers counted."),
-    ("op_time", "Time", "ms", "What an op has added to the time of its calls, by cause; over all ops it sums to the time of all calls."),
+    (
+        "op_time",
+        "Time",
+        "ms",
+        "What an op has added to the time of its calls, by cause; over all ops it sums to the time of all calls.",
+    ),
     ("macs", "MACs", "", "Useful multiply-accumulates, padding not counted; each is two operations."),
     ("operations_per_byte", "Op/B", "op/B", "Useful operations over bytes moved."),
     ("achieved_ops_per_s", "Achieved", "op/s", "Useful operations over the time that an op added."),
@@ -155,9 +236,12 @@ DEFINITIONS: Mapping[str, Definition] = _table(
 
 
 def definition(key: str) -> Definition | None:
-    """What the figure ``key`` is; None of what is no figure."""
+    """What the figure ``key`` is (a cause's: ``cause.dram``); None of what is no figure."""
     if key in DEFINITIONS:
         return DEFINITIONS[key]
+    cause = key.removeprefix("cause.")
+    if cause != key and cause in CAUSE_MEANINGS:
+        return Definition(key, cause, "ms", CAUSE_MEANINGS[cause])
     found = _DISTRIBUTION.fullmatch(key)
     if found is None:
         return None

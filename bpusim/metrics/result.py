@@ -181,7 +181,7 @@ class HeapStats:
 
 @dataclass(frozen=True, slots=True)
 class MemoryBlock:
-    """A block of memory: ``MODEL.PART``, its first address, its bytes. Models that take turns have the same addresses."""
+    """A block of memory: ``MODEL.PART``, its first address, its bytes. Models that take turns share addresses."""
 
     name: str
     base: int

@@ -86,7 +86,7 @@ def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Se
     if result.heat is not None:
         texts["thermal.csv"] = thermal_csv(result)
     if result.detail is not None:
-        from bpusim.report.html import report_html
+        from bpusim.report.page import report_html
         from bpusim.report.series import series_json
 
         texts["series.json"] = series_json(result, scenario)

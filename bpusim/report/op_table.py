@@ -12,13 +12,23 @@ __all__ = ["op_table"]
 
 
 def op_table(detail: Detail) -> list[dict[str, Any]]:
+    """A row an op of a stream's phase on a core: executions, MACs, us by cause, bytes by buffer kind."""
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
     for (core, label, _), s in detail.sums.items():
         for k, op in enumerate(s.ops):
             row = rows.setdefault(
                 (label, core, op.id),
-                {"label": label, "core": core, "op": op.id, "type": op.type, "unit": op.unit, "executions": 0, "macs": 0}
-                | {f"{c}_us": 0.0 for c in CALL_CAUSES} | {f"{b}_bytes": 0 for b in BUFFER_KINDS},
+                {
+                    "label": label,
+                    "core": core,
+                    "op": op.id,
+                    "type": op.type,
+                    "unit": op.unit,
+                    "executions": 0,
+                    "macs": 0,
+                }
+                | {f"{c}_us": 0.0 for c in CALL_CAUSES}
+                | {f"{b}_bytes": 0 for b in BUFFER_KINDS},
             )
             row["executions"] += int(s.executions[k])
             row["macs"] += int(s.fields[2, k])

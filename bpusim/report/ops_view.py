@@ -27,7 +27,7 @@ class OpPoint:
 
 def op_time_us(row: Mapping[str, Any]) -> float:
     """What it added to the time of its calls."""
-    return sum(row[f"{c}_us"] for c in CALL_CAUSES)
+    return float(sum(row[f"{c}_us"] for c in CALL_CAUSES))
 
 
 def op_bytes(row: Mapping[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""``series.json``: what happened over time and how times are distributed, for charts; bounded, whatever the run's length.
+"""``series.json``: what happened over time and how times are distributed, for charts: bounded, however long the run.
 
 Times are in seconds of simulated time unless a key says otherwise. Bins of all series over time are equally wide but
 the last one.
@@ -106,14 +106,15 @@ def _occupancy(detail: Detail, until: Ps) -> dict[str, Any]:
         profiles.setdefault(f"{c.core} {c.label}", Profile()).add(c.start, c.end, (c.end - c.start) / PS_PER_S)
     cpu = Profile()
     busy = [*detail.cpu_busy(), (until, 0)]
-    for (at, cores), (then, _) in pairwise(busy):
-        if cores and min(then, until) > at:
-            cpu.add(at, min(then, until), cores * (min(then, until) - at) / PS_PER_S)
+    for (at, working), (then, _) in pairwise(busy):
+        end = min(then, until)
+        if working and end > at:
+            cpu.add(at, end, working * (end - at) / PS_PER_S)
     series = _over_time(profiles | {"cpu": cpu}, until, "fraction")
     rows = series["fraction"]
     cores: dict[str, dict[str, Any]] = {}
-    for c in sorted({(c.core, c.label) for c in detail.calls}):
-        cores.setdefault(c[0], {})[c[1]] = rows[" ".join(c)]
+    for core, label in sorted({(c.core, c.label) for c in detail.calls}):
+        cores.setdefault(core, {})[label] = rows[f"{core} {label}"]
     return {"edges_s": series["edges_s"], "cores": cores, "cpu_cores": rows["cpu"]}
 
 

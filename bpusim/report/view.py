@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bpusim.errors import BpusimError, Place
+from bpusim.report.rows import chats_of
 
 __all__ = ["MANIFEST", "View"]
 
@@ -35,6 +36,19 @@ class View:
         if self.series is None:
             raise BpusimError("this run kept no series", do="run it again without --no-report")
         return self.series[part]
+
+    def percentiles(self, entry: Mapping[str, Any]) -> dict[str, float | None]:
+        """The summary's, in ms by name (``p99``), of an entry of the series' latencies."""
+        stream, what = entry["stream"], entry["what"]
+        stage = what.removeprefix("to the end of ")
+        table: Mapping[str, Any]
+        if stage != what:
+            table, prefix = self.summary["streams"][stream]["ends"][stage], ""
+        elif what == "frame":
+            table, prefix = self.summary["streams"][stream], "latency_"
+        else:
+            table, prefix = chats_of(self.summary)[stream], "ttft_" if what == "first token" else "itl_"
+        return {f"p{q}": table[f"{prefix}p{q}_ms"] for q in (50, 90, 95, 99)}
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> View:

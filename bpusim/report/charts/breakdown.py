@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from bpusim.errors import BpusimError
 from bpusim.metrics import CAUSES
-from bpusim.report.charts.style import CAUSE_COLOURS, PAPER, Size, hatch, sheet
+from bpusim.report.charts.style import CAUSE_COLOURS, PAPER, Size, hatch, sheet, shown
 from bpusim.report.rows import breakdown_rows
 from bpusim.report.view import View
 
@@ -61,11 +61,11 @@ def _panel(ax: Axes, what: str, bars: list[tuple[str, dict[str, float]]], causes
     ax.set_title(what)
     if size.narrow:  # names above the bars: beside them there is no room
         for y, (stream, _) in enumerate(bars):
-            ax.text(0, y - 0.29, stream, va="bottom", size=8)
+            ax.text(0, y - 0.29, shown(stream), va="bottom", size=8)
         ax.set_yticks([])
         ax.set_ylim(len(bars) - 0.6, -0.75)
     else:
-        ax.set_yticks(range(len(bars)), [stream for stream, _ in bars])
+        ax.set_yticks(range(len(bars)), [shown(stream) for stream, _ in bars])
         ax.set_ylim(len(bars) - 0.5, -0.5)
         ax.tick_params(axis="y", length=0)
     ax.set_xlim(0, most * (1.22 if size.narrow else 1.09))
@@ -80,5 +80,8 @@ def _ms(value: float) -> str:
 def _on(cause: str) -> str:
     """Black or white, whichever is easier to read on the cause's colour (relative luminance, WCAG 2)."""
     r, g, b = (int(CAUSE_COLOURS[cause][i : i + 2], 16) / 255 for i in (1, 3, 5))
-    luminance = sum(w * (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4) for w, v in zip((0.2126, 0.7152, 0.0722), (r, g, b), strict=True))
+    luminance = sum(
+        w * (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4)
+        for w, v in zip((0.2126, 0.7152, 0.0722), (r, g, b), strict=True)
+    )
     return "#ffffff" if luminance < 0.179 else "#000000"

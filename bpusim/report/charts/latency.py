@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bpusim.errors import BpusimError
-from bpusim.report.charts.style import PAPER, Size, named, sheet
-from bpusim.report.rows import chats_of
+from bpusim.report.charts.style import PAPER, Size, named, sheet, shown
 from bpusim.report.view import View
 
 if TYPE_CHECKING:
@@ -41,8 +40,9 @@ def draw_latency(view: View, size: Size) -> Figure:
     figure, axes = sheet(size, [2.5 + legend] + [2.5] * (rows - 1), columns=columns)
     colours = named(streams)
     for ax, (title, entries) in zip(axes, panels.items(), strict=False):
-        for entry in entries:
-            _curve(ax, entry, _percentiles(view.summary, entry), colours[_name(entry)][0])
+        for k, entry in enumerate(entries):  # curves that lie on each other ever thinner, so that all are seen
+            width = 1.6 + 1.1 * min(len(entries) - 1 - k, 4)
+            _curve(ax, entry, view.percentiles(entry), colours[_name(entry)][0], width)
         ax.set_title(title)
         ax.set_ylim(0, 1.02)
         ax.set_xlabel("ms")
@@ -62,34 +62,26 @@ def _name(entry: Mapping[str, Any]) -> str:
     return entry["stream"] if end == entry["what"] else f"{entry['stream']}: {end}"
 
 
-def _curve(ax: Axes, entry: Mapping[str, Any], marks: Mapping[str, float | None], colour: str) -> None:
+def _curve(ax: Axes, entry: Mapping[str, Any], marks: Mapping[str, float | None], colour: str, width: float) -> None:
     x = np.array(entry["ms"])
     if entry["count"] == len(x):  # each of them: a step at a time
-        ax.ecdf(x, color=colour, linewidth=1.6)
+        ax.ecdf(x, color=colour, linewidth=width)
     else:
-        ax.plot(x, np.linspace(0, 1, len(x)), color=colour, linewidth=1.6)
+        ax.plot(x, np.linspace(0, 1, len(x)), color=colour, linewidth=width)
     for part, name, marker in _QUANTILES:
         at = marks.get(name)
         if at is not None:
             ax.plot([at], [part], marker, color=colour, markersize=5.5, markeredgecolor=PAPER, markeredgewidth=0.7)
 
 
-def _percentiles(summary: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, float | None]:
-    stream, what = entry["stream"], entry["what"]
-    if what.startswith("to the end of "):
-        table, prefix = summary["streams"][stream]["ends"].get(what.removeprefix("to the end of "), {}), ""
-    elif what == "frame":
-        table, prefix = summary["streams"][stream], "latency_"
-    else:
-        table, prefix = chats_of(summary)[stream], "ttft_" if what == "first token" else "itl_"
-    return {name: table.get(f"{prefix}{name}_ms") for _, name, _ in _QUANTILES}
-
-
 def _legend(figure: Figure, colours: Mapping[str, tuple[str, str]], size: Size) -> None:
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], color=colour, linewidth=1.6, label=name) for name, (colour, _) in colours.items()]
+    handles = [Line2D([], [], color=colour, linewidth=1.6, label=shown(name)) for name, (colour, _) in colours.items()]
     handles += [
-        Line2D([], [], linestyle="none", marker=m, color="#8b9199", markersize=5, label=name) for _, name, m in _QUANTILES
+        Line2D([], [], linestyle="none", marker=m, color="#8b9199", markersize=5, label=name)
+        for _, name, m in _QUANTILES
     ]
-    figure.legend(handles=handles, loc="outside upper left", ncols=3 if size.narrow else 9, handlelength=1.4, columnspacing=1.2)
+    figure.legend(
+        handles=handles, loc="outside upper left", ncols=3 if size.narrow else 9, handlelength=1.4, columnspacing=1.2
+    )

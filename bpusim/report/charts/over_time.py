@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bpusim.report.charts.style import PAPER, Size, named
+from bpusim.report.charts.style import PAPER, Size, named, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,17 @@ def stacked(
         colour, pattern = (colours or named(list(rows)))[name]
         amounts = np.add.reduceat(np.array(rows[name], dtype=float) * spans, starts)
         top = base + np.divide(amounts, widths, out=np.zeros(len(starts)), where=widths > 0) * scale
-        ax.stairs(top, x, baseline=base, fill=True, color=colour, hatch=pattern, edgecolor=PAPER if pattern else None, linewidth=0, label=name)
+        ax.stairs(
+            top,
+            x,
+            baseline=base,
+            fill=True,
+            color=colour,
+            hatch=pattern,
+            edgecolor=PAPER if pattern else None,
+            linewidth=0,
+            label=shown(name),
+        )
         base = top
     return float(widths[0])
 
@@ -51,7 +61,17 @@ def legend(ax: Axes, size: Size, title: str = "", **more: Any) -> None:
     if size.narrow:
         handles, labels = ax.get_legend_handles_labels()
         columns = 2 if max(map(len, labels), default=0) > 14 else 3
-        ax.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, borderaxespad=0.2, handlelength=1.2, columnspacing=1.0, **more)
+        ax.legend(
+            handles,
+            labels,
+            loc="lower left",
+            bbox_to_anchor=(0, 1.0),
+            ncols=columns,
+            borderaxespad=0.2,
+            handlelength=1.2,
+            columnspacing=1.0,
+            **more,
+        )
         ax.set_title(title, pad=-(-len(labels) // columns) * 13 + 6)
     else:
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.02), borderaxespad=0.2, handlelength=1.3, **more)

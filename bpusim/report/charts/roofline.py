@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bpusim.errors import BpusimError
-from bpusim.report.charts.style import INK, MUTED, PAPER, Size, named, sheet
+from bpusim.report.charts.style import INK, MUTED, PAPER, Size, named, sheet, shown
 from bpusim.report.ops_view import OpPoint, op_points, phase_points
 from bpusim.report.view import View
 
@@ -29,17 +29,19 @@ def draw_roofline(view: View, size: Size) -> Figure:
     figure, (ax,) = sheet(size, [4.0 if not size.narrow else 4.4])
     _roofs(ax, machine, view.summary["dram"]["peak_bytes_per_s"], [*points, *whole])
     for label, (colour, _) in named(list(dict.fromkeys(p.label for p in points))).items():
-        look = {"color": colour, "edgecolor": PAPER, "linewidth": 0.6}
+        look: dict[str, Any] = {"color": colour, "edgecolor": PAPER, "linewidth": 0.6}
         mine = [p for p in points if p.label == label]
         at = [p.intensity for p in mine], [p.achieved for p in mine]
         ax.scatter(*at, [16 + 700 * p.share for p in mine], alpha=0.75, zorder=3, **look)
         for p in whole:
             if p.label == label:
-                ax.scatter([p.intensity], [p.achieved], [75], marker="D", zorder=4, label=label, **look)
+                ax.scatter([p.intensity], [p.achieved], [75], marker="D", zorder=4, label=shown(label), **look)
     _names(ax, points, size)
     ax.set_xlabel("operations a byte")
     ax.set_ylabel("operations a second")
-    ax.set_title("Dots: ops, by time; diamonds: phases as a whole" if not size.narrow else "Dots: ops; diamonds: phases")
+    ax.set_title(
+        "Dots: ops, by time; diamonds: phases as a whole" if not size.narrow else "Dots: ops; diamonds: phases"
+    )
     columns = 1 if size.narrow else 4
     figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=columns, columnspacing=1.2)
     return figure
@@ -69,9 +71,16 @@ def _roofs(ax: Axes, machine: Mapping[str, Any], channel: float, points: Sequenc
 def _names(ax: Axes, points: Sequence[OpPoint], size: Size) -> None:
     """Of the ops that take most of the time, where names do not cover each other."""
     taken: list[tuple[float, float]] = []
-    room, most = (0.35, 5) if size.narrow else (0.2, 8)
+    room, wide, most = (0.5, 2.2, 4) if size.narrow else (0.2, 0.9, 8)
     for p in sorted(points, key=lambda p: -p.share):
         at = float(np.log10(p.intensity)), float(np.log10(p.achieved))
-        if len(taken) < most and all(abs(at[1] - y) > room or abs(at[0] - x) > 0.9 for x, y in taken):
+        if len(taken) < most and all(abs(at[1] - y) > room or abs(at[0] - x) > wide for x, y in taken):
             taken.append(at)
-            ax.annotate(p.op, (p.intensity, p.achieved), xytext=(9, -10), textcoords="offset points", size=7.5, zorder=5)
+            ax.annotate(
+                shown(p.op, 22 if size.narrow else 40),
+                (p.intensity, p.achieved),
+                xytext=(9, -10),
+                textcoords="offset points",
+                size=7.5,
+                zorder=5,
+            )

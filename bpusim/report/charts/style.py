@@ -1,7 +1,7 @@
 """How charts look: sizes, colours that can be told apart by everybody, and SVG that is the same bytes every time.
 
-Colours are Okabe and Ito's (causes; jfly.uni-koeln.de/color) and Paul Tol's *bright* (all else; sronpersonalpages.nl/~pault);
-causes beyond eight are lighter kin of the one they belong to, hatched. A cause has the same colour in every chart.
+Colours of causes are Okabe and Ito's (Color Universal Design, 2008), all others Paul Tol's *bright* scheme and three
+more. Causes beyond eight are lighter kin of the one they belong to, hatched. A cause has one colour in every chart.
 """
 
 from __future__ import annotations
@@ -18,7 +18,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["CAUSE_COLOURS", "GRID", "INK", "MUTED", "NARROW", "PAPER", "WIDE", "Size", "hatch", "named", "sheet", "themed"]
+__all__ = [
+    "CAUSE_COLOURS",
+    "GRID",
+    "INK",
+    "MUTED",
+    "NARROW",
+    "PAPER",
+    "WIDE",
+    "Size",
+    "hatch",
+    "named",
+    "sheet",
+    "shown",
+    "themed",
+]
 
 INK, MUTED, GRID, PAPER = "#1b1c1f", "#5b5f67", "#dadde3", "#fefefd"
 """Text, lesser text, lines, background: in a page its style sheet says what they are."""
@@ -64,6 +78,12 @@ def named(names: Sequence[str]) -> dict[str, tuple[str, str]]:
     return {name: (_NAMED[k % n], patterns[k // n % len(patterns)]) for k, name in enumerate(names)}
 
 
+def shown(name: str, most: int = 32) -> str:
+    """A user's name as a label: not too long, and not with ``_`` in front, which matplotlib would leave out."""
+    short = name if len(name) <= most else f"{name[: most // 2 - 1]}\u2026{name[-(most // 2) :]}"
+    return f"\u200a{short}" if short.startswith("_") else short
+
+
 _RC: dict[str, Any] = {
     "svg.hashsalt": _SALT,
     "svg.fonttype": "none",
@@ -94,6 +114,7 @@ _RC: dict[str, Any] = {
     "legend.fontsize": 8,
     "legend.labelcolor": INK,
     "text.color": INK,
+    "text.parse_math": False,
     "hatch.linewidth": 0.7,
     "figure.facecolor": PAPER,
     "savefig.facecolor": "auto",
@@ -106,7 +127,9 @@ def look() -> Iterator[None]:
     """The look of charts, whatever the user's own settings of matplotlib are; they come back behind it."""
     import matplotlib
 
-    defaults = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith(("backend", "interactive"))}
+    defaults: dict[Any, Any] = {
+        k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith(("backend", "interactive"))
+    }
     with matplotlib.rc_context({**defaults, **_RC}):
         yield
 
@@ -114,9 +137,10 @@ def look() -> Iterator[None]:
 def sheet(size: Size, heights: Sequence[float], *, columns: int = 1, sharex: bool = False) -> tuple[Figure, list[Axes]]:
     """A figure with rows of panels of these heights in inches."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(size.width, sum(heights)), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.06, h_pad=0.06, wspace=0.04)  # type: ignore[union-attr]
+    layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06, wspace=0.04)
+    figure = Figure(figsize=(size.width, sum(heights)), layout=layout)
     grid = figure.subplots(
         len(heights), columns, squeeze=False, sharex="col" if sharex else False, height_ratios=list(heights)
     )

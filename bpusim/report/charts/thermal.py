@@ -9,7 +9,7 @@ import numpy as np
 
 from bpusim.errors import BpusimError
 from bpusim.report.charts.over_time import legend, stacked, starts_of
-from bpusim.report.charts.style import MUTED, Size, named, sheet
+from bpusim.report.charts.style import MUTED, Size, named, sheet, shown
 from bpusim.report.view import View
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ def draw_thermal(view: View, size: Size) -> Figure:
     table = view.thermal
     if table is None:
         raise BpusimError(
-            "no heat to draw: this run has no heat path", do="give the machine cooling: passive_heatsink, and run it again"
+            "no heat to draw: this run has no heat path",
+            do="give the machine cooling: passive_heatsink, and run it again",
         )
     times = table["time_s"]
     if not times:
@@ -48,7 +49,7 @@ def draw_thermal(view: View, size: Size) -> Figure:
     power.set_ylabel("W")
     power.set_ylim(bottom=0)
     legend(power, size, "Power by component")
-    _lines(rate, times, {n: [v / 1e9 for v in row] for n, row in clocks.items()}, size, colours, apart=True)
+    _lines(rate, times, {n: [v / 1e9 for v in row] for n, row in clocks.items()}, size, colours)
     rate.set_ylabel("GHz")
     rate.set_ylim(bottom=0)
     legend(rate, size, "Clocks")
@@ -67,13 +68,11 @@ def _lines(
     rows: Mapping[str, Sequence[float]],
     size: Size,
     colours: Mapping[str, tuple[str, str]],
-    *,
-    apart: bool = False,
 ) -> None:
-    """Means of neighbours. ``apart``: lines that lie on each other are drawn ever thinner, so that all are seen."""
+    """Means of neighbours; lines ever thinner, so that those which lie on each other are all seen."""
     starts = starts_of(len(times), _POINTS[size.narrow])
     counts = np.diff(np.append(starts, len(times)))
     x = np.add.reduceat(np.array(times, dtype=float), starts) / counts
     for k, (name, row) in enumerate(rows.items()):
         y = np.add.reduceat(np.array(row, dtype=float), starts) / counts
-        ax.plot(x, y, color=colours[name][0], linewidth=1.3 + 0.9 * (len(rows) - 1 - k) * apart, label=name)
+        ax.plot(x, y, color=colours[name][0], linewidth=1.2 + 0.7 * (len(rows) - 1 - k), label=shown(name))

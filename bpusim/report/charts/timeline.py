@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bpusim.errors import BpusimError
-from bpusim.report.charts.over_time import legend, stacked
-from bpusim.report.charts.style import MUTED, PAPER, Size, named, sheet
+from bpusim.report.charts.over_time import stacked
+from bpusim.report.charts.style import MUTED, PAPER, Size, named, sheet, shown
 from bpusim.report.view import View
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ __all__ = ["draw_timeline"]
 
 def draw_timeline(view: View, size: Size) -> Figure:
     """A strip a core: the part of the time in which it has a call, by stream and phase; CPU cores; the close-up."""
+    from matplotlib.patches import Patch
+
     occupancy, close = view.needed("occupancy"), view.needed("close_up")
     cores, edges = occupancy["cores"], occupancy["edges_s"]
     if not cores:
@@ -27,7 +29,7 @@ def draw_timeline(view: View, size: Size) -> Figure:
     figure, axes = sheet(size, heights)
     colours = named(labels)
     for ax, (core, rows) in zip(axes, cores.items(), strict=False):
-        stacked(ax, edges, {label: rows.get(label, [0.0] * (len(edges) - 1)) for label in labels}, size)
+        stacked(ax, edges, rows, size, colours=colours)
         ax.set_ylim(0, 1)
         ax.set_yticks([0, 1], ["0", "1"])
         ax.set_ylabel(core, rotation=0, ha="right", va="center")
@@ -43,8 +45,10 @@ def draw_timeline(view: View, size: Size) -> Figure:
     cpu.set_xlabel("s")
     axes[0].set_title("Part of the time in which a core has a call")
     _close_up(axes[-1], close, list(cores), colours)
-    handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper left", ncols=2 if size.narrow else 6, handlelength=1.2, columnspacing=1.2)
+    handles = [
+        Patch(facecolor=c, hatch=h, edgecolor=PAPER, linewidth=0, label=shown(n)) for n, (c, h) in colours.items()
+    ]
+    figure.legend(handles=handles, loc="outside upper left", ncols=2 if size.narrow else 6, handlelength=1.2)
     return figure
 
 
