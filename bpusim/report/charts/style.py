@@ -127,10 +127,10 @@ def look() -> Iterator[None]:
     """The look of charts, whatever the user's own settings of matplotlib are; they come back behind it."""
     import matplotlib
 
-    defaults: dict[Any, Any] = {
+    settings: Any = {
         k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith(("backend", "interactive"))
     }
-    with matplotlib.rc_context({**defaults, **_RC}):
+    with matplotlib.rc_context(settings | _RC):
         yield
 
 

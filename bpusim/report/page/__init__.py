@@ -31,7 +31,7 @@ def report_html(view: View) -> str:
 
     view.needed("machine")
     glossary = _Glossary()
-    page = files("bpusim.report") / "page"
+    page = files(__name__)
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
