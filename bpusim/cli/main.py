@@ -1,4 +1,4 @@
-"""The main commands: run, validate, schema, compile, sweep, compare, explain; the groups dram, import and trace."""
+"""The main commands: validate, schema, compile, sweep, compare; and all others, which have modules of their own."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from bpusim.cli.explain import explain
 from bpusim.cli.imports import import_group
 from bpusim.cli.options import FORMAT_MARKDOWN as _FORMAT
 from bpusim.cli.options import SET as _SET
+from bpusim.cli.plot import plot
 from bpusim.cli.run import run
 from bpusim.cli.trace import trace
 from bpusim.errors import BpusimError
@@ -270,5 +271,6 @@ def compare(
 main.add_command(dram)
 main.add_command(explain)
 main.add_command(import_group)
+main.add_command(plot)
 main.add_command(run)
 main.add_command(trace)

@@ -29,8 +29,9 @@ __all__ = ["run"]
     "--output",
     "folder",
     type=click.Path(path_type=Path),
-    help="Write manifest.json, summary.json, requests.csv, ops.csv, trace.json.gz (and thermal.csv) into this folder.",
+    help="Write report.html, what it is made from (tables, JSON) and a timeline into this folder.",
 )
+@click.option("--no-report", is_flag=True, help="Write no report.html and no series.json: they cost seconds.")
 @TIMELINE_WINDOW
 @TIMELINE_FORMAT
 @NO_TIMELINE
@@ -39,6 +40,7 @@ def run(
     overrides: Sequence[str],
     form: str,
     folder: Path | None,
+    no_report: bool,
     window: str | None,
     timeline_form: str | None,
     no_timeline: bool,
@@ -47,6 +49,8 @@ def run(
     from bpusim.cli.interrupts import Interrupts
     from bpusim.scenario import load_scenario
 
+    if no_report and folder is None:
+        raise click.UsageError("--no-report is for the files of -o DIR: add it")
     keep = timeline_keep(folder, window, timeline_form, no_timeline)
     if folder is not None:
         from bpusim.report.folder import check_folder
@@ -63,7 +67,8 @@ def run(
         if folder is not None:
             from bpusim.report.folder import write_folder
 
-            write_folder(folder, result, loaded, overrides, timeline_files(result, timeline_form) if keep else {})
+            timeline = timeline_files(result, timeline_form) if keep else {}
+            write_folder(folder, result, loaded, overrides, timeline, report=not no_report)
             _tell_coverage(folder, result)
         _print(result, form)
     if result.partial:

@@ -28,14 +28,7 @@ CAUSES = (
     "pacing",
     "other",
 )
-"""``compute``: array and vector unit at full clock. ``dram``: waiting for an unloaded channel. ``scratchpad``: for room
-in it. ``contention``: for other masters of the channel. ``throttling``: what clocks below those the machine was made
-for cost, whoever chose them. ``wakeup``: of cores that had fallen asleep. ``dispatch``: submitting calls, interrupts,
-op overhead. ``host``: tokenising, sampling, logging, allocation. ``fallback``: CPU ops and their crossings.
-``handover``: from core to core in a pipeline split. ``sync``: at barriers of a tensor split, for the last core and for
-the barrier. ``loading``: waiting for a model's weights to come from storage. ``queueing``: for a busy core or CPU.
-``batching``: for the step of a batch to begin. ``camera``: stages outside the machine. ``pacing``: a token that was
-held back, because its user asked for a slower pace."""
+"""What each means: :data:`bpusim.metrics.definitions.CAUSE_MEANINGS`."""
 
 
 _AT = {cause: k for k, cause in enumerate(CAUSES)}

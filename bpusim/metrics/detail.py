@@ -69,6 +69,8 @@ class Step(NamedTuple):
     """By cause, in the order of ``CAUSES``; it sums to ``end - start``."""
     path: tuple[tuple[str, Ps], ...]
     """(cause, or ``call``; duration) one behind the other from ``start`` on; empty where they overlap."""
+    cold: bool = False
+    """Whether it waited for weights that had never been loaded before."""
 
 
 class Transfers(NamedTuple):
@@ -111,7 +113,9 @@ class Profile:
         n = max(-(-until // self.width), 1)
         edges = np.minimum(np.arange(n + 1) * self.width, until) / PS_PER_S
         spans = np.diff(edges)
-        rates = np.divide(self._bins[:n], spans, out=np.zeros(n), where=spans > 0)
+        bins = np.zeros(n)  # the last amount may have come long before
+        bins[: min(n, _BINS)] = self._bins[:n]
+        rates = np.divide(bins, spans, out=np.zeros(n), where=spans > 0)
         return edges.tolist(), rates.tolist()
 
 
@@ -182,7 +186,7 @@ class Detail:
         path = tuple(ledger.path or ())
         if sum(n for _, n in path) != end - start:
             path = ()
-        self.steps.append(Step(stream, kind, number, start, end, tuple(ledger.spent.values()), path))
+        self.steps.append(Step(stream, kind, number, start, end, tuple(ledger.spent.values()), path, ledger.cold))
 
     # What components tell
 

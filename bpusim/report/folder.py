@@ -22,14 +22,17 @@ from bpusim.metrics import Result
 from bpusim.report.files import requests_csv, summary_json
 from bpusim.report.heat import thermal_csv
 from bpusim.report.ops import op_rows, ops_csv
+from bpusim.report.view import MANIFEST, View
 from bpusim.scenario import Scenario
 from bpusim.units import PS_PER_S
 
 __all__ = ["check_folder", "write_folder"]
 
-FILES = ("summary.json", "requests.csv", "ops.csv", "thermal.csv", "trace.json.gz", "trace.pftrace", "manifest.json")
+FILES = (
+    "summary.json", "requests.csv", "ops.csv", "thermal.csv", "series.json", "report.html", "trace.json.gz",
+    "trace.pftrace", "manifest.json",
+)  # fmt: skip
 """In the order they are put in place: the manifest last, it vouches for the others."""
-MANIFEST = "bpusim-manifest/1"
 
 
 def manifest(result: Result, scenario: Scenario, overrides: Sequence[str]) -> dict[str, Any]:
@@ -43,6 +46,7 @@ def manifest(result: Result, scenario: Scenario, overrides: Sequence[str]) -> di
             "python": platform.python_version(),
             "simpy": version("simpy"),
             "numpy": version("numpy"),
+            "matplotlib": version("matplotlib"),
         },
         "scenario": scenario.name,
         "machine": scenario.machine.name,
@@ -108,9 +112,12 @@ def write_folder(
     scenario: Scenario,
     overrides: Sequence[str],
     more: Mapping[str, bytes] = MappingProxyType({}),
+    *,
+    report: bool = True,
 ) -> None:
-    """Write ``manifest.json``, ``summary.json``, ``requests.csv``, also ``ops.csv`` of a run with detail,
-    ``thermal.csv`` of one with heat, and ``more`` files of ``FILES`` by name: all of them, or an error and none.
+    """Write ``manifest.json``, ``summary.json``, ``requests.csv``; of a run with detail also ``ops.csv`` and (but for
+    ``report``) ``series.json`` and ``report.html``; ``thermal.csv`` of one with heat, and ``more`` files of ``FILES``
+    by name: all of them, or an error and none.
 
     They are made beside the folder first. An earlier result's files are replaced.
     """
@@ -124,6 +131,12 @@ def write_folder(
         texts["ops.csv"] = ops_csv(op_rows(result.detail))
     if result.heat is not None:
         texts["thermal.csv"] = thermal_csv(result)
+    if result.detail is not None and report:
+        from bpusim.report.page import report_html
+        from bpusim.report.series import series_json
+
+        texts["series.json"] = series_json(result, scenario)
+        texts["report.html"] = report_html(View.of(texts))
     folder = folder.absolute()
     fresh: Path | None = None
     try:
