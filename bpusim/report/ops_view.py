@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bpusim.ports import BUFFER_KINDS, CALL_CAUSES
+from bpusim.ports import BUFFER_KINDS
+from bpusim.report.ops import OP_CAUSES
 
 __all__ = ["OpPoint", "op_bytes", "op_points", "op_time_us", "phase_points"]
 
@@ -27,7 +28,7 @@ class OpPoint:
 
 def op_time_us(row: Mapping[str, Any]) -> float:
     """What it added to the time of its calls."""
-    return float(sum(row[f"{c}_us"] for c in CALL_CAUSES))
+    return float(sum(row[f"{c}_us"] for c in OP_CAUSES))
 
 
 def op_bytes(row: Mapping[str, Any]) -> int:

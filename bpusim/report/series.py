@@ -15,7 +15,8 @@ import numpy as np
 
 from bpusim.dram import flow_table
 from bpusim.metrics import CallSpan, Detail, PipelineStats, Profile, Result
-from bpusim.report.op_table import op_table
+from bpusim.ports import BUFFER_KINDS, MOVES
+from bpusim.report.ops import OP_CAUSES, OpRow, op_rows
 from bpusim.scenario import Scenario
 from bpusim.system.roof import roof_of
 from bpusim.units import PS_PER_S, Ps
@@ -42,7 +43,7 @@ def series_json(result: Result, scenario: Scenario) -> str:
         "bandwidth": _over_time(detail.bandwidth, result.elapsed, "bytes_per_s"),
         "occupancy": _occupancy(detail, result.elapsed),
         "close_up": _close_up(detail.calls, result.elapsed),
-        "ops": op_table(detail),
+        "ops": [_op(row) for row in op_rows(detail)],
         "ops_until_s": None if detail.ops_until is None else detail.ops_until / PS_PER_S,
     }
     # A line for each part: to be read by programs, and looked at by people.
@@ -61,6 +62,18 @@ def _machine(scenario: Scenario) -> dict[str, Any]:
         "core_peak_ops_per_s": 2 * roof.macs_per_cycle * roof.hz,
         "core_alone_bytes_per_s": round(roof.bytes_per_s),
         "channel_capacity_bytes_per_s": round(table.capacity(len(machine.cores.names))),
+    }
+
+
+def _op(row: OpRow) -> dict[str, Any]:
+    moved = dict.fromkeys(BUFFER_KINDS, 0)
+    for (kind, _), n in zip(MOVES, row.moved, strict=True):
+        moved[kind] += n
+    return {
+        "label": f"{row.stream}/{row.phase}",
+        **{name: getattr(row, name) for name in ("core", "op", "type", "unit", "executions", "macs")},
+        **{f"{cause}_us": ps / 1e6 for cause, ps in zip(OP_CAUSES, row.causes, strict=True)},
+        **{f"{kind}_bytes": n for kind, n in moved.items()},
     }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bpusim.ports import CALL_CAUSES
 from bpusim.report.charts.style import CAUSE_COLOURS
+from bpusim.report.ops import OP_CAUSES
 from bpusim.report.ops_view import op_bytes, op_time_us
 from bpusim.report.page.tables import Cell, Table, cause_cells, column, count, number, percent, size
 from bpusim.report.view import View
@@ -23,7 +23,7 @@ def ops_table(view: View) -> dict[str, Any]:
     if not rows:
         return {"ops": None, "ops_note": ""}
     whole = sum(map(op_time_us, rows)) or 1.0
-    used, heads = cause_cells([{c: r[f"{c}_us"] for c in CALL_CAUSES} for r in rows])
+    used, heads = cause_cells([{c: r[f"{c}_us"] for c in OP_CAUSES} for r in rows])
     columns = [
         column("", "op"), column("", "stream/phase"), column("", "core"), column("", "type"), column("", "unit"),
         column("executions", number=True), column("op_time", unit="ms", number=True, sorted="descending"),
