@@ -18,6 +18,7 @@ from bpusim.metrics import CAUSES
 from bpusim.report.charts import KINDS, inline_svg, write_chart
 from bpusim.report.charts.over_time import OTHERS, largest, merged
 from bpusim.report.charts.style import CAUSE_COLOURS
+from bpusim.report.ops import OP_CAUSES
 from bpusim.report.ops_view import op_points, phase_points
 from bpusim.report.rows import breakdown_rows
 from bpusim.report.view import View
@@ -110,7 +111,7 @@ def test_bars_are_the_summarys_means(view: View) -> None:
 
 
 ROW = {"label": "a/decode", "core": "bpu0", "weights_bytes": 1000, "kv_bytes": 0, "spill_bytes": 0, "io_bytes": 0}
-US = dict.fromkeys(("dram_us", "scratchpad_us", "contention_us", "throttling_us", "wakeup_us", "dispatch_us"), 0.0)
+US = {f"{cause}_us": 0.0 for cause in OP_CAUSES if cause != "compute"}
 
 
 def test_an_op_whose_data_came_early_lies_on_the_roof() -> None:

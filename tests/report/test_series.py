@@ -67,5 +67,5 @@ def test_a_profile_whose_last_amount_came_long_ago_has_bins_to_the_end() -> None
     profile = Profile()
     profile.add(0, 2 * MS, 4.0)
     edges, rates = profile.per_second(1000 * MS)
-    assert (len(edges), len(rates)) == (1001, 1000)
-    assert rates[:3] == [2000.0, 2000.0, 0.0]
+    assert (len(edges), len(rates)) == (501, 500)  # of 2 ms, as all that go on so long have them
+    assert rates[:2] == [2000.0, 0.0]
