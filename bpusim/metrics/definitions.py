@@ -75,13 +75,13 @@ DEFINITIONS: Mapping[str, Definition] = _table(
     ("e2e", "E2E", "ms", "End to end: from a request's arrival to its last token. Cold requests are apart."),
     (
         "latency",
-        "Frame latency",
+        "Latency",
         "ms",
         "From the capture of a frame to the end of its last stage; dropped frames have none.",
     ),
     (
         "end",
-        "Time to the end",
+        "To the end",
         "ms",
         "From a pipeline's trigger to the end of the named stage, along the critical path.",
     ),

@@ -6,6 +6,7 @@ matplotlib is imported when a chart is drawn, and not before.
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,7 +65,8 @@ def inline_svg(view: View, kind: str, *, narrow: bool = False) -> str:
 
 def _rendered(view: View, kind: str, size: Size, ending: str, *, clear: bool = False) -> bytes:
     out = io.BytesIO()
-    with look():
+    with look(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # an SVG's reader may have it, and a box says enough
         figure = KINDS[kind](view, size)
         figure.set_facecolor("none" if clear else PAPER)
         figure.savefig(out, format=ending[1:], metadata=dict(_ENDINGS[ending]), dpi=_DPI)

@@ -32,7 +32,7 @@ def draw_breakdown(view: View, size: Size) -> Figure:
     legend = -(-len(causes) // (3 if size.narrow else 8)) * 0.2 + 0.1
     heights = [_BAR * len(bars) * (1.7 if size.narrow else 1) + 0.55 for bars in panels.values()]
     heights[0] += legend
-    figure, axes = sheet(size, heights)
+    figure, axes = sheet(size, heights, ratios=[len(bars) + 0.2 for bars in panels.values()])
     for ax, (what, bars) in zip(axes, panels.items(), strict=True):
         _panel(ax, what, bars, causes, size)
     figure.legend(

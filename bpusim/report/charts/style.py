@@ -127,27 +127,35 @@ def look() -> Iterator[None]:
     """The look of charts, whatever the user's own settings of matplotlib are; they come back behind it."""
     import matplotlib
 
-    defaults: dict[Any, Any] = {
+    settings: Any = {
         k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith(("backend", "interactive"))
     }
-    with matplotlib.rc_context({**defaults, **_RC}):
+    with matplotlib.rc_context(settings | _RC):
         yield
 
 
-def sheet(size: Size, heights: Sequence[float], *, columns: int = 1, sharex: bool = False) -> tuple[Figure, list[Axes]]:
-    """A figure with rows of panels of these heights in inches."""
+def sheet(
+    size: Size,
+    heights: Sequence[float],
+    *,
+    ratios: Sequence[float] | None = None,
+    columns: int = 1,
+    sharex: bool = False,
+) -> tuple[Figure, list[Axes]]:
+    """A figure with rows of panels of these heights in inches; ``ratios``: of the panels without their labels."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06, wspace=0.04)
     figure = Figure(figsize=(size.width, sum(heights)), layout=layout)
     grid = figure.subplots(
-        len(heights), columns, squeeze=False, sharex="col" if sharex else False, height_ratios=list(heights)
+        len(heights), columns, squeeze=False, sharex="col" if sharex else False, height_ratios=list(ratios or heights)
     )
     return figure, list(grid.flat)
 
 
-_STEP = re.compile(r"(\d\.\d\d)\d+")
+_FINE = re.compile(r"(\d\.\d\d)\d+")
+_PLACES = re.compile(r' (?:d|x|y|width|height|transform)="[^"]*"')
 _GROUP = re.compile(r' id="(?!clip|[ph][0-9a-f]{10}|m[0-9a-f]{10})[^"]*"')
 _IDS = re.compile(r'(id="|url\(#|href="#)([^")]+)')
 
@@ -161,7 +169,7 @@ def themed(svg: str, name: str) -> str:
     body = re.sub(r"<!--.*?-->\s*", "", body, flags=re.DOTALL)
     body = _GROUP.sub("", body)
     body = _IDS.sub(rf"\1{name}-\2", body)
-    body = re.sub(r"\n\s*", "\n", _STEP.sub(r"\1", body))
+    body = _PLACES.sub(lambda m: _FINE.sub(r"\1", m[0]), re.sub(r"\n\s*", "\n", body))
     for colour, variable in _THEMED.items():
         body = body.replace(colour, variable)
     return body

@@ -31,7 +31,7 @@ def report_html(view: View) -> str:
 
     view.needed("machine")
     glossary = _Glossary()
-    page = files("bpusim.report") / "page"
+    page = files(__name__)
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -56,8 +56,10 @@ _SECTIONS = (
 
 
 def _is_there(section: str, context: Mapping[str, Any]) -> bool:
-    needs = {"time": context["charts"]["breakdown"], "latencies": context["charts"]["latency"]}
-    return bool(needs.get(section, context.get(section, True) if section in ("heat", "ops") else True))
+    drawn = {"time": "breakdown", "latencies": "latency", "bandwidth": "bandwidth"}
+    if section in drawn:
+        return bool(context["charts"][drawn[section]])
+    return bool(context[section]) if section in ("heat", "ops") else True
 
 
 class _Glossary:
