@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bpusim.errors import BpusimError
-from bpusim.report.charts.over_time import legend, stacked
+from bpusim.report.charts.over_time import largest, legend, merged, stacked
 from bpusim.report.charts.style import INK, MUTED, Size, sheet
 from bpusim.report.view import View
 
@@ -22,7 +22,7 @@ def draw_bandwidth(view: View, size: Size) -> Figure:
     if not masters or edges[-1] <= 0:
         raise BpusimError("no bandwidth to draw: nothing used the memory", do="let it run longer")
     figure, (ax,) = sheet(size, [2.9 + 0.4 * size.narrow])
-    width = stacked(ax, edges, masters, size, 1e-9)
+    width = stacked(ax, edges, merged(masters, largest(masters)), size, 1e-9)
     peak = view.summary["dram"]["peak_bytes_per_s"] / 1e9
     cores = machine["cores"]
     lines = [

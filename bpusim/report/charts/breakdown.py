@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from bpusim.errors import BpusimError
 from bpusim.metrics import CAUSES
-from bpusim.report.charts.style import CAUSE_COLOURS, PAPER, Size, hatch, sheet, shown
+from bpusim.report.charts.style import CAUSE_COLOURS, PAPER, Size, hatch, legend_above, legend_height, sheet, shown
 from bpusim.report.rows import breakdown_rows
 from bpusim.report.view import View
 
@@ -18,6 +18,8 @@ __all__ = ["draw_breakdown"]
 
 _BAR = 0.36
 """Inches from bar to bar."""
+_MOST = 8
+"""Bars of a panel."""
 
 
 def draw_breakdown(view: View, size: Size) -> Figure:
@@ -26,19 +28,18 @@ def draw_breakdown(view: View, size: Size) -> Figure:
     if not rows:
         raise BpusimError("nothing to break down: no token or frame came to its end", do="let it run longer")
     panels: dict[str, list[tuple[str, dict[str, float]]]] = {}
-    for row in rows:
-        panels.setdefault(row.what, []).append((row.stream, row.ms))
+    for what in dict.fromkeys(row.what for row in rows):
+        same = [row for row in rows if row.what == what]
+        slowest = sorted(same, key=lambda row: -row.total)[:_MOST]
+        title = f"{what}, the slowest {_MOST} of {len(same)}" if len(same) > _MOST else what
+        panels[title] = [(row.stream, row.ms) for row in same if row in slowest]
     causes = [c for c in CAUSES if any(ms.get(c) for panel in panels.values() for _, ms in panel)]
-    legend = -(-len(causes) // (3 if size.narrow else 8)) * 0.2 + 0.1
     heights = [_BAR * len(bars) * (1.7 if size.narrow else 1) + 0.55 for bars in panels.values()]
-    heights[0] += legend
+    heights[0] += legend_height(causes, size)
     figure, axes = sheet(size, heights, ratios=[len(bars) + 0.2 for bars in panels.values()])
     for ax, (what, bars) in zip(axes, panels.items(), strict=True):
         _panel(ax, what, bars, causes, size)
-    figure.legend(
-        *axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=3 if size.narrow else min(len(causes), 8),
-        handlelength=1.1, handleheight=1.1, columnspacing=1.2,
-    )  # fmt: skip
+    legend_above(figure, axes[0].get_legend_handles_labels()[0], causes, size)
     return figure
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bpusim.errors import BpusimError
-from bpusim.report.charts.style import PAPER, Size, named, sheet, shown
+from bpusim.report.charts.style import MUTED, PAPER, Size, legend_above, legend_height, named, sheet
 from bpusim.report.view import View
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ __all__ = ["draw_latency"]
 _QUANTILES = ((0.5, "p50", "o"), (0.9, "p90", "s"), (0.99, "p99", "D"))
 _TITLES = {"first token": "Time to first token (TTFT)", "token": "Between tokens (ITL)", "frame": "Frames"}
 _END = "From trigger to the end of a stage"
+_MOST = 6
+"""Curves of a panel."""
 _LEAST = 0.03
 """Part of a latency that a panel is wide, at least: a microsecond is not to look like much."""
 
@@ -32,11 +34,13 @@ def draw_latency(view: View, size: Size) -> Figure:
     panels: dict[str, list[Mapping[str, Any]]] = {}
     for title in (*_TITLES.values(), _END):
         entries = [e for e in found if _TITLES.get(e["what"], _END) == title]
-        panels |= {title: entries} if entries else {}
+        slowest = sorted(entries, key=lambda e: -view.percentiles(e)["p99"])[:_MOST]  # type: ignore[operator]
+        more = f", slowest {_MOST} of {len(entries)}" if len(entries) > _MOST else ""
+        panels |= {title + more: [e for e in entries if e in slowest]} if entries else {}
     columns = 1 if size.narrow else min(len(panels), 3 if len(panels) != 4 else 2)
     rows = -(-len(panels) // columns)
-    streams = sorted({_name(e) for e in found})
-    legend = -(-len(streams) // (2 if size.narrow else 6)) * 0.2
+    streams = sorted({_name(e) for entries in panels.values() for e in entries})
+    legend = legend_height([*streams, *(name for _, name, _ in _QUANTILES)], size)
     figure, axes = sheet(size, [2.5 + legend] + [2.5] * (rows - 1), columns=columns)
     colours = named(streams)
     for ax, (title, entries) in zip(axes, panels.items(), strict=False):
@@ -77,11 +81,6 @@ def _curve(ax: Axes, entry: Mapping[str, Any], marks: Mapping[str, float | None]
 def _legend(figure: Figure, colours: Mapping[str, tuple[str, str]], size: Size) -> None:
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], color=colour, linewidth=1.6, label=shown(name)) for name, (colour, _) in colours.items()]
-    handles += [
-        Line2D([], [], linestyle="none", marker=m, color="#8b9199", markersize=5, label=name)
-        for _, name, m in _QUANTILES
-    ]
-    figure.legend(
-        handles=handles, loc="outside upper left", ncols=3 if size.narrow else 9, handlelength=1.4, columnspacing=1.2
-    )
+    handles = [Line2D([], [], color=colour, linewidth=1.6) for colour, _ in colours.values()]
+    handles += [Line2D([], [], linestyle="none", marker=m, color=MUTED, markersize=5) for _, _, m in _QUANTILES]
+    legend_above(figure, handles, [*colours, *(name for _, name, _ in _QUANTILES)], size)

@@ -12,8 +12,11 @@ from bpusim.report.charts.style import PAPER, Size, named, shown
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["legend", "stacked", "starts_of"]
+__all__ = ["OTHERS", "largest", "legend", "merged", "stacked", "starts_of"]
 
+OTHERS = "all others"
+_MOST = 9
+"""Rows of a chart; the least of more are drawn as one."""
 _BINS = {False: 128, True: 64}
 """At most, by whether the chart is narrow: finer ones would show how they fall on tokens, and not how much there is."""
 
@@ -21,6 +24,24 @@ _BINS = {False: 128, True: 64}
 def starts_of(n: int, most: int) -> np.ndarray[Any, Any]:
     """Where blocks of ``n`` points begin, no more than ``most`` of them and equally long."""
     return np.arange(0, n, max(-(-n // most), 1))
+
+
+def largest(*tables: Mapping[str, Sequence[float]]) -> list[str]:
+    """The names of no more rows than can be told apart, those with the most, in their order; then ``OTHERS`` if there
+    are more."""
+    sums: dict[str, float] = {}
+    for rows in tables:
+        for name, row in rows.items():
+            sums[name] = sums.get(name, 0.0) + sum(row)
+    kept = set(sorted(sums, key=lambda n: -sums[n])[:_MOST]) if len(sums) > _MOST + 1 else set(sums)
+    return [n for n in sums if n in kept] + [OTHERS] * (len(kept) < len(sums))
+
+
+def merged(rows: Mapping[str, Sequence[float]], names: Sequence[str]) -> dict[str, Sequence[float]]:
+    """Those rows of these names, and the sum of the others."""
+    out = {name: row for name, row in rows.items() if name in names}
+    rest = [row for name, row in rows.items() if name not in names]
+    return out | {OTHERS: np.sum(np.array(rest), axis=0).tolist()} if rest else out
 
 
 def stacked(

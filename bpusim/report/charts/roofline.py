@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bpusim.errors import BpusimError
-from bpusim.report.charts.style import INK, MUTED, PAPER, Size, named, sheet, shown
+from bpusim.report.charts.style import INK, MUTED, PAPER, Size, legend_above, named, sheet, shown
 from bpusim.report.ops_view import OpPoint, op_points, phase_points
 from bpusim.report.view import View
 
@@ -19,31 +19,37 @@ if TYPE_CHECKING:
 __all__ = ["draw_roofline"]
 
 
+_MOST, _DOTS = 9, 160
+"""Phases and ops that are drawn: those that take the most of the time."""
+
+
 def draw_roofline(view: View, size: Size) -> Figure:
     """A dot an op of a stream's phase, as large as its part of all ops' time; a diamond a phase as a whole."""
     rows, machine = view.needed("ops"), view.needed("machine")
     points = op_points(rows, machine["core_alone_bytes_per_s"])
     if not points:
         raise BpusimError("no roofline to draw: no op had any MACs", do="run a scenario with a model that computes")
-    whole = phase_points(rows)
+    whole = sorted(phase_points(rows), key=lambda p: -p.share)[:_MOST]
+    labels = [p.label for p in whole]
+    points = sorted((p for p in points if p.label in labels), key=lambda p: -p.share)[:_DOTS]
     figure, (ax,) = sheet(size, [4.0 if not size.narrow else 4.4])
     _roofs(ax, machine, view.summary["dram"]["peak_bytes_per_s"], [*points, *whole])
-    for label, (colour, _) in named(list(dict.fromkeys(p.label for p in points))).items():
+    colours = named(sorted(labels))
+    for label, (colour, _) in colours.items():
         look: dict[str, Any] = {"color": colour, "edgecolor": PAPER, "linewidth": 0.6}
         mine = [p for p in points if p.label == label]
         at = [p.intensity for p in mine], [p.achieved for p in mine]
         ax.scatter(*at, [16 + 700 * p.share for p in mine], alpha=0.75, zorder=3, **look)
-        for p in whole:
-            if p.label == label:
-                ax.scatter([p.intensity], [p.achieved], [75], marker="D", zorder=4, label=shown(label), **look)
+        phase = next(p for p in whole if p.label == label)
+        ax.scatter([phase.intensity], [phase.achieved], [75], marker="D", zorder=4, label=label.lstrip("_"), **look)
     _names(ax, points, size)
     ax.set_xlabel("operations a byte")
     ax.set_ylabel("operations a second")
     ax.set_title(
         "Dots: ops, by time; diamonds: phases as a whole" if not size.narrow else "Dots: ops; diamonds: phases"
     )
-    columns = 1 if size.narrow else 4
-    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=columns, columnspacing=1.2)
+    handles, names = ax.get_legend_handles_labels()
+    legend_above(figure, handles, [*names[:2], *colours], size)
     return figure
 
 

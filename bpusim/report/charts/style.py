@@ -28,6 +28,9 @@ __all__ = [
     "WIDE",
     "Size",
     "hatch",
+    "legend_above",
+    "legend_height",
+    "look",
     "named",
     "sheet",
     "shown",
@@ -134,6 +137,24 @@ def look() -> Iterator[None]:
         yield
 
 
+def columns(labels: Sequence[str], size: Size) -> int:
+    """So many of these labels stand side by side in a legend above a chart."""
+    return max(int((size.width * 72 - 20) / (max(map(len, labels), default=1) * 5.0 + 34)), 1)
+
+
+def legend_height(labels: Sequence[str], size: Size) -> float:
+    """Inches of it."""
+    return 0.19 * -(-len(labels) // columns(labels, size)) + 0.08
+
+
+def legend_above(figure: Figure, handles: Sequence[Any], labels: Sequence[str], size: Size) -> None:
+    """In the top left corner of all panels."""
+    figure.legend(
+        handles, [shown(n) for n in labels], loc="outside upper left", ncols=columns(labels, size),
+        handlelength=1.3, handleheight=1.0, columnspacing=1.2,
+    )  # fmt: skip
+
+
 def sheet(
     size: Size,
     heights: Sequence[float],
@@ -154,7 +175,8 @@ def sheet(
     return figure, list(grid.flat)
 
 
-_FINE = re.compile(r"(\d\.\d\d)\d+")
+_FINE = re.compile(r"(\d\.\d)\d+")
+"""A tenth of a unit is a seventh of a pixel of a wide screen."""
 _PLACES = re.compile(r' (?:d|x|y|width|height|transform)="[^"]*"')
 _GROUP = re.compile(r' id="(?!clip|[ph][0-9a-f]{10}|m[0-9a-f]{10})[^"]*"')
 _IDS = re.compile(r'(id="|url\(#|href="#)([^")]+)')
@@ -163,6 +185,7 @@ _IDS = re.compile(r'(id="|url\(#|href="#)([^")]+)')
 def themed(svg: str, name: str) -> str:
     """An SVG file as part of a page: no prologue, no fixed size, ids of its own, colours of the page's style sheet."""
     body = svg[svg.index("<svg") :]
+    body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", body, flags=re.DOTALL)  # the page has it
     body = re.sub(r"<metadata>.*?</metadata>\s*", "", body, flags=re.DOTALL)
     body = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", body)
     body = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", body)

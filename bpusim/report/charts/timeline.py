@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bpusim.errors import BpusimError
-from bpusim.report.charts.over_time import stacked
-from bpusim.report.charts.style import MUTED, PAPER, Size, named, sheet, shown
+from bpusim.report.charts.over_time import OTHERS, largest, merged, stacked
+from bpusim.report.charts.style import MUTED, PAPER, Size, legend_above, legend_height, named, sheet
 from bpusim.report.view import View
 
 if TYPE_CHECKING:
@@ -24,12 +24,13 @@ def draw_timeline(view: View, size: Size) -> Figure:
     cores, edges = occupancy["cores"], occupancy["edges_s"]
     if not cores:
         raise BpusimError("no timeline to draw: no core had a call", do="let it run longer")
-    labels = sorted({label for rows in cores.values() for label in rows})
+    labels = sorted(largest(*cores.values()), key=lambda label: (label == OTHERS, label))
     heights = [0.78] * (len(cores) + 1) + [0.34 * len(cores) + 0.75]
-    figure, axes = sheet(size, heights)
+    heights[0] += legend_height(labels, size)
+    figure, axes = sheet(size, heights, ratios=[0.5] * (len(cores) + 1) + [0.34 * len(cores)])
     colours = named(labels)
     for ax, (core, rows) in zip(axes, cores.items(), strict=False):
-        stacked(ax, edges, rows, size, colours=colours)
+        stacked(ax, edges, merged(rows, labels), size, colours=colours)
         ax.set_ylim(0, 1)
         ax.set_yticks([0, 1], ["0", "1"])
         ax.set_ylabel(core, rotation=0, ha="right", va="center")
@@ -45,10 +46,8 @@ def draw_timeline(view: View, size: Size) -> Figure:
     cpu.set_xlabel("s")
     axes[0].set_title("Part of the time in which a core has a call")
     _close_up(axes[-1], close, list(cores), colours)
-    handles = [
-        Patch(facecolor=c, hatch=h, edgecolor=PAPER, linewidth=0, label=shown(n)) for n, (c, h) in colours.items()
-    ]
-    figure.legend(handles=handles, loc="outside upper left", ncols=2 if size.narrow else 6, handlelength=1.2)
+    handles = [Patch(facecolor=c, hatch=h, edgecolor=PAPER, linewidth=0) for c, h in colours.values()]
+    legend_above(figure, handles, labels, size)
     return figure
 
 
@@ -57,7 +56,9 @@ def _close_up(ax: Axes, close: dict[str, object], cores: list[str], colours: dic
     assert isinstance(calls, list)
     for label, (colour, pattern) in colours.items():
         for y, core in enumerate(cores):
-            spans = [(a, b - a) for on, what, a, b in calls if on == core and what == label]
+            spans = [
+                (a, b - a) for on, what, a, b in calls if on == core and (what if what in colours else OTHERS) == label
+            ]
             if spans:
                 ax.broken_barh(spans, (y - 0.36, 0.72), facecolor=colour, hatch=pattern, edgecolor=PAPER, linewidth=0.5)
     every = close["all"]

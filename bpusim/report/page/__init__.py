@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
@@ -35,9 +36,9 @@ def report_html(view: View) -> str:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    charts = {kind: _chart(view, kind) for kind in KINDS}
+    charts = _charts(view)
     context = _context(view) | {
-        "charts": {k: c and {size: Markup(svg) for size, svg in c.items()} for k, c in charts.items()},
+        "charts": {k: {size: Markup(svg) for size, svg in c.items()} for k, c in charts.items()},
         "css": Markup((page / "report.css").read_text(encoding="utf-8").strip()),
         "js": Markup((page / "report.js").read_text(encoding="utf-8").strip()),
         "define": glossary.define,
@@ -48,6 +49,8 @@ def report_html(view: View) -> str:
     return template.render(context) + "\n"
 
 
+_MOST_SVG = 600_000
+"""Bytes of charts in a page that is to be below a megabyte."""
 _SECTIONS = (
     ("numbers", "Numbers"), ("time", "Where time goes"), ("latencies", "Latencies"), ("bandwidth", "Bandwidth"),
     ("heat", "Heat"), ("cores", "Cores"), ("ops", "Ops"), ("memory", "Memory"), ("reproduce", "Reproduce"),
@@ -80,12 +83,16 @@ class _Glossary:
         return sorted(self._used.values(), key=lambda d: (d.name.lower(), d.key))
 
 
-def _chart(view: View, kind: str) -> dict[str, str] | None:
-    """For wide and for narrow screens; None of a run that has nothing of the kind."""
-    try:
-        return {"wide": inline_svg(view, kind), "narrow": inline_svg(view, kind, narrow=True)}
-    except BpusimError:
-        return None
+def _charts(view: View) -> dict[str, dict[str, str]]:
+    """For wide and for narrow screens, by kind; empty of what a run has nothing of. Where that would be too much for a
+    page, one for all screens."""
+    charts: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
+    for kind, sizes in charts.items():
+        with suppress(BpusimError):
+            sizes |= {"wide": inline_svg(view, kind), "narrow": inline_svg(view, kind, narrow=True)}
+    if sum(len(svg) for sizes in charts.values() for svg in sizes.values()) > _MOST_SVG:
+        return {kind: {"any": sizes["wide"]} if sizes else {} for kind, sizes in charts.items()}
+    return charts
 
 
 def _context(view: View) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from bpusim.report.rows import breakdown_rows, chats_of
 __all__ = ["Card", "cards", "stream_tables", "verdicts"]
 
 _CARDS = 6
+_VERDICTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,10 @@ def verdicts(summary: Mapping[str, Any]) -> list[str]:
         largest = sorted(row.ms.items(), key=lambda item: -item[1])
         parts = [f"{cause} {ms / row.total:.0%}" for cause, ms in largest if ms >= row.total / 20][:4]
         whose.setdefault((row.what, f"{row.total:.1f} ms, of which {', '.join(parts)}"), []).append(row.stream)
-    return [f"{what}, {', '.join(names)}: {text}" for (what, text), names in whose.items()]
+    out = [f"{what}, {', '.join(names)}: {text}" for (what, text), names in whose.items()]
+    return (
+        out if len(out) <= _VERDICTS else [*out[:_VERDICTS], f"and {len(out) - _VERDICTS} more, in the table of causes"]
+    )
 
 
 _CHAT = (

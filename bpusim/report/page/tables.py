@@ -48,17 +48,22 @@ def column(key: str, title: str | None = None, unit: str = "", *, number: bool =
     return Column(key, title or (found.name if found else key), unit, number, sorted)
 
 
+def _short(value: float | int) -> float | int:
+    """To sort by; six digits do."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
 def number(value: float | int | None, digits: int | None = None) -> Cell:
     """With so many decimals; ``-`` where there is none."""
     if value is None:
         return Cell("-", None, True)
     text = str(value) if digits is None else f"{value:,.{digits}f}".replace(",", "\u202f")
-    return Cell(text, value, True)
+    return Cell(text, _short(value), True)
 
 
 def percent(value: float) -> Cell:
     """A fraction."""
-    return Cell(f"{100 * value:.2f} %" if value < 0.1 else f"{100 * value:.1f} %", value, True)
+    return Cell(f"{100 * value:.2f} %" if value < 0.1 else f"{100 * value:.1f} %", _short(value), True)
 
 
 def size(value: int) -> Cell:
