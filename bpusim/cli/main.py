@@ -1,4 +1,4 @@
-"""The main commands: run, validate, schema, compile, sweep, compare; the groups dram, import and trace."""
+"""The main commands: run, validate, schema, compile, sweep, compare, plot; the groups dram, import and trace."""
 
 from __future__ import annotations
 
@@ -56,6 +56,8 @@ def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None
     from bpusim.scenario import load_scenario
     from bpusim.system import simulate
 
+    if folder is None and not report:
+        raise click.UsageError("--no-report changes nothing without -o")
     if folder is not None:
         from bpusim.report.folder import check_folder
 
