@@ -159,3 +159,13 @@ def test_the_memory_map_is_the_runs(tmp_path: Path) -> None:
     assert [m["title"] for m in part["maps"]] == ["Heap ion, 2 GB", "Heap cma, 1 GB"]
     weights = result.heaps["ion"].blocks["chat.weights"]
     assert part["maps"][0]["blocks"][0]["width"] == f"{100 * weights / 2e9:.3f}"
+
+
+def test_with_very_many_charts_one_is_for_all_screens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a page stays below a megabyte."""
+    from bpusim.report import page
+
+    monkeypatch.setattr(page, "_MOST_SVG", 1000)
+    text = report_html(View.read(folder))
+    assert len(re.findall(r'<div class="any" role="img"', text)) == 6
+    assert not re.search(r'<div class="(?:wide|narrow)"', text)

@@ -150,7 +150,7 @@ def legend_height(labels: Sequence[str], size: Size) -> float:
 def legend_above(figure: Figure, handles: Sequence[Any], labels: Sequence[str], size: Size) -> None:
     """In the top left corner of all panels."""
     figure.legend(
-        handles, [shown(n) for n in labels], loc="outside upper left", ncols=columns(labels, size),
+        handles, [shown(n, 44) for n in labels], loc="outside upper left", ncols=columns(labels, size),
         handlelength=1.3, handleheight=1.0, columnspacing=1.2,
     )  # fmt: skip
 
