@@ -310,7 +310,7 @@ class Result:
             "memory": {
                 "resident_bytes": self.resident_bytes,
                 "usable_bytes": self.usable_bytes,
-                "blocks": [b.to_dict() for b in self.blocks],
+                **({"blocks": [b.to_dict() for b in self.blocks]} if self.blocks else {}),
                 **({"heaps": {k: h.to_dict() for k, h in self.heaps.items()}} if self.heaps else {}),
                 **({"weights": [w.to_dict() for w in self.weights]} if self.weights else {}),
             },

@@ -35,7 +35,7 @@ def masters_table(summary: Mapping[str, Any]) -> Table:
 def memory_part(summary: Mapping[str, Any]) -> dict[str, Any]:
     """A sentence, a bar for each stretch of memory, and tables."""
     memory = summary["memory"]
-    resident, usable, blocks = memory["resident_bytes"], memory["usable_bytes"], memory["blocks"]
+    resident, usable, blocks = memory["resident_bytes"], memory["usable_bytes"], memory.get("blocks", ())
     colours = named(list(dict.fromkeys(_model(b) for b in blocks)))
     heaps: Mapping[str, Any] = memory.get("heaps", {})
     text = f"{_size(resident)} of {_size(usable)} usable are taken ({resident / usable:.1%})."

@@ -33,7 +33,7 @@ def ops_table(view: View) -> dict[str, Any]:
     table = Table("op-table", "Ops of the run", columns, [_row(r, used, whole) for r in rows[:_ROWS]])
     notes = []
     if len(rows) > _ROWS:
-        notes.append(f"The {_ROWS} that took the longest, of {len(rows)}; all are in series.json.")
+        notes.append(f"The {_ROWS} that took the longest, of {len(rows)}; all are in ops.csv.")
     until = view.needed("ops_until_s")
     if until is not None:
         notes.append(f"Sums go up to {until:.3g} s of simulated time; what ops did later is not in them.")
