@@ -6,10 +6,10 @@ python docs/make.py --check    fail if a text would change (the picture is not c
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import validation
 
 from bpusim.compiler.rules.table import op_table
+from bpusim.metrics.definitions import CAUSE_MEANINGS, DEFINITIONS
 from bpusim.scenario import json_schema
 
 DOCS = Path(__file__).resolve().parent
@@ -93,29 +94,50 @@ def validation_text() -> str:
 
 def traces_text() -> str:
     """TRACES.md with its table of operators made anew."""
-    text = (DOCS / "TRACES.md").read_text(encoding="utf-8")
-    return re.sub(
-        r"(<!-- begin:ops -->\n).*?(<!-- end:ops -->)", lambda m: m[1] + op_table() + m[2], text, flags=re.DOTALL
-    )
+    return _between("TRACES.md", "ops", op_table())
+
+
+def report_text() -> str:
+    """REPORT.md with its table of figures made anew."""
+    rows = [f"| {d.name} | {d.unit} | {d.text} | `{key}` |" for key, d in DEFINITIONS.items()]
+    table = "\n".join(["| figure | unit | what it is | key |", "|---|---|---|---|", *rows, ""])
+    return _between("REPORT.md", "figures", table)
+
+
+def concepts_text() -> str:
+    """CONCEPTS.md with its table of causes made anew."""
+    rows = [f"| `{cause}` | {text} |" for cause, text in CAUSE_MEANINGS.items()]
+    return _between("CONCEPTS.md", "causes", "\n".join(["| cause | time in which |", "|---|---|", *rows, ""]))
+
+
+def _between(name: str, mark: str, text: str) -> str:
+    whole = (DOCS / name).read_text(encoding="utf-8")
+    pattern = rf"(<!-- begin:{mark} -->\n).*?(<!-- end:{mark} -->)"
+    return re.sub(pattern, lambda m: m[1] + text + m[2], whole, flags=re.DOTALL)
 
 
 def picture() -> str:
-    """What ``bpusim run scenarios/dual_replica.yaml`` shows, as SVG."""
-    from rich.console import Console
+    """Where the time of ``scenarios/dual_replica.yaml`` goes, as SVG."""
+    from click.testing import CliRunner
 
-    from bpusim.report.table import print_result
-    from bpusim.system import simulate
+    from bpusim.cli import main as bpusim
 
-    console = Console(record=True, width=96, file=io.StringIO(), force_terminal=True, highlight=False)
-    console.print("$ bpusim run scenarios/dual_replica.yaml", style="bold green")
-    print_result(simulate(DOCS.parent / "scenarios" / "dual_replica.yaml"), console=console)
-    return console.export_svg(title="bpusim", unique_id="bpusim")
+    with tempfile.TemporaryDirectory() as folder:
+        out, svg = f"{folder}/out", Path(folder) / "chart.svg"
+        scenario = DOCS.parent / "scenarios" / "dual_replica.yaml"
+        for command in (["run", str(scenario), "-o", out], ["plot", out, "--kind", "breakdown", "-o", str(svg)]):
+            done = CliRunner().invoke(bpusim, command, catch_exceptions=False)
+            if done.exit_code:
+                raise SystemExit(done.output)
+        return svg.read_text(encoding="utf-8")
 
 
 def main() -> None:
     texts = {
         "scenario.schema.json": schema_text,
         "SCENARIO.md": reference,
+        "CONCEPTS.md": concepts_text,
+        "REPORT.md": report_text,
         "TRACES.md": traces_text,
         "VALIDATION.md": validation_text,
     }

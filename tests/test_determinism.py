@@ -62,7 +62,10 @@ def test_summary_is_the_same_bytes_under_another_hash_seed(twice: tuple[Path, Pa
     assert json.loads(one)["events"] > 0
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "ops.csv", "requests.csv"])
+FILES = ["manifest.json", "ops.csv", "report.html", "requests.csv", "series.json", "trace.json.gz"]
+
+
+@pytest.mark.parametrize("name", FILES)
 def test_the_other_files_are_the_same_bytes_under_another_hash_seed(twice: tuple[Path, Path], name: str) -> None:
     one, other = ((folder / name).read_bytes() for folder in twice)
     assert one == other
@@ -114,7 +117,19 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}))
 def test_a_run_imports_no_onnx_networkx_or_matplotlib(scenario: Path, form: str) -> None:
     loaded = set(_python(_LOADED, "run", str(scenario), "--format", form).split())
     assert {"bpusim", "simpy"} <= loaded
-    assert not loaded & {"onnx", "networkx", "matplotlib", "scipy", "pandas", "pytest"}
+    assert not loaded & {"onnx", "networkx", "matplotlib", "jinja2", "scipy", "pandas", "pytest"}
+
+
+def test_a_folder_without_a_report_needs_no_matplotlib(scenario: Path, tmp_path: Path) -> None:
+    loaded = set(_python(_LOADED, "run", str(scenario), "-o", str(tmp_path / "out"), "--no-report").split())
+    assert not loaded & {"matplotlib", "jinja2"}
+
+
+def test_a_report_draws_without_a_window_system(scenario: Path, tmp_path: Path) -> None:
+    code = _LOADED.replace('.partition(".")[0]', "")
+    loaded = set(_python(code, "run", str(scenario), "-o", str(tmp_path / "out")).split())
+    assert "matplotlib.figure" in loaded
+    assert "matplotlib.pyplot" not in loaded
 
 
 def test_a_run_for_a_program_imports_no_rich(scenario: Path) -> None:

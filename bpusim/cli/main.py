@@ -1,25 +1,24 @@
-"""The main commands: run, validate, schema, compile, sweep, compare; the groups dram, import and trace."""
+"""The main commands: validate, schema, compile, sweep, compare; and all others, which have modules of their own."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from bpusim import __version__
 from bpusim.cli.dram import dram
+from bpusim.cli.explain import explain
 from bpusim.cli.imports import import_group
 from bpusim.cli.options import FORMAT_MARKDOWN as _FORMAT
 from bpusim.cli.options import SET as _SET
+from bpusim.cli.plot import plot
+from bpusim.cli.run import run
 from bpusim.cli.sweep import sweep
 from bpusim.cli.trace import trace
 from bpusim.errors import BpusimError
-
-if TYPE_CHECKING:
-    from bpusim.cli.interrupts import Interrupts
 
 __all__ = ["main"]
 
@@ -43,76 +42,6 @@ class _Group(click.Group):
 @click.version_option(__version__, prog_name="bpusim")
 def main() -> None:
     """Simulate language and vision models on a dual-core edge NPU, and explain their latency."""
-
-
-@main.command()
-@click.argument("scenario", type=click.Path(path_type=Path))
-@_SET
-@_FORMAT
-@click.option(
-    "-o",
-    "--output",
-    "folder",
-    type=click.Path(path_type=Path),
-    help="Write manifest.json, summary.json, requests.csv, ops.csv (and thermal.csv) into this folder.",
-)
-def run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None) -> None:
-    """Run SCENARIO and print what came out; Ctrl-C ends it with the results so far, marked partial."""
-    from bpusim.cli.interrupts import Interrupts
-
-    with Interrupts() as interrupts:
-        partial = _run(scenario, overrides, form, folder, interrupts)
-    if partial:
-        sys.exit(interrupts.code)
-
-
-def _run(scenario: Path, overrides: Sequence[str], form: str, folder: Path | None, interrupts: Interrupts) -> bool:
-    """Whether what it wrote is partial."""
-    from bpusim.cli.progress import ProgressBar
-    from bpusim.metrics.detail import Keep
-    from bpusim.scenario import load_scenario
-    from bpusim.system import Progress, simulate
-
-    if folder is not None:
-        from bpusim.report.folder import check_folder
-
-        check_folder(folder)
-    loaded = load_scenario(scenario, overrides)
-    if loaded.engine.dram == "bank":
-        from bpusim.system.estimate import bank_cost
-
-        bursts, seconds = bank_cost(scenario, overrides)
-        click.echo(f"bank model: {bursts / 1e6:.1f} million bursts, about {seconds:.0f} s of CPU", err=True)
-    detail = Keep() if folder is not None else None
-    with ProgressBar(sys.stderr) as bar:
-
-        def watch(progress: Progress) -> bool:
-            bar.show(progress)
-            return interrupts.asked()
-
-        result = simulate(loaded, records=folder is not None, detail=detail, watch=watch)
-    interrupts.ran()
-    if result.partial and interrupts.signal is not None:
-        at = f"{result.elapsed / 1e12:.3f} s simulated"
-        click.echo(f"stopped by {interrupts.signal.name} at {at}: the results are partial", err=True)
-    if folder is not None:
-        from bpusim.report.folder import write_folder
-
-        write_folder(folder, result, loaded, overrides)
-        if result.detail is not None and result.detail.ops_until is not None:
-            from bpusim.units import PS_PER_S
-
-            part, whole = (f"{t / PS_PER_S:.3g} s" for t in (result.detail.ops_until, result.elapsed))
-            click.echo(f"{folder / 'ops.csv'}: of the first {part} of {whole}; more would take too long", err=True)
-    if form in ("table", "markdown"):
-        from bpusim.report.table import print_markdown, print_result
-
-        (print_result if form == "table" else print_markdown)(result, sys.stdout)
-    else:
-        from bpusim.report.files import streams_csv, summary_json
-
-        click.echo(summary_json(result) if form == "json" else streams_csv(result), nl=False)
-    return result.partial
 
 
 @main.command()
@@ -304,6 +233,9 @@ def compare(
 
 
 main.add_command(dram)
+main.add_command(explain)
 main.add_command(import_group)
+main.add_command(plot)
+main.add_command(run)
 main.add_command(sweep)
 main.add_command(trace)

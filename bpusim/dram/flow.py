@@ -72,8 +72,6 @@ class FlowChannel:
         self._sharing = Sharing(behaviour, self.rules, self._background, self._closed)
         if self._background:
             self._shares = self._sharing.of([], [], self._on)
-            if self._watched:
-                self._tell(0)
 
     def port(self, name: str, window: int, path: Ps, limit: float) -> FlowPort:
         """A port with ``window`` bytes outstanding over a ``path`` of its own to the channel, at most ``limit`` B/s."""
@@ -295,6 +293,10 @@ class FlowChannel:
         """Whether flows that stand still would move with all bursts over."""
         always = tuple(b.edge(0, 0.0) is None for b in self._background)
         return any(self._sharing.of(flows, self._keys, always).rates)
+
+    def tell(self) -> None:
+        """Tell the observer what rates there are: of masters that move something before anybody starts a flow."""
+        self._tell(self._now())
 
     def _tell(self, now: Ps) -> None:
         given: dict[str, float] = {}

@@ -192,6 +192,7 @@ class CoresSpec(CoreSpec):
 
 Positive = Annotated[float, Field(gt=0, le=1e6, strict=False)]
 Part = Annotated[float, Field(ge=0, le=1, strict=False)]
+Speed = Annotated[float, Field(ge=0.25, le=4, strict=False)]
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
@@ -206,6 +207,7 @@ class DramSpec:
     usable: Annotated[Capacity, _about("What models may take of it")]
     channels: Annotated[int, Field(ge=1, le=64), _about("So many of the preset side by side, lines taking turns")] = 1
     mapping: Annotated[str | None, _about("Address mapping; the timing set's own if absent")] = None
+    speed: Annotated[Speed, _about("Its clock as a part of the preset's, for what-ifs (flow model)")] = 1.0
     arbitration: Annotated[
         Literal["proportional", "equal", "strict", "weighted", "regulated"],
         _about("Who gets how much when masters ask for too much"),

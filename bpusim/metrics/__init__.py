@@ -1,12 +1,21 @@
 """Observers and the definitions of what is measured."""
 
-from bpusim.metrics.causes import CAUSES, Ledger, shares_ms
+from bpusim.metrics.causes import CAUSES, Ledger, apportion, shares_ms
 from bpusim.metrics.detail import CallSpan, CpuOpSums, Detail, Keep, OpSums, Profile, Step, Transfers
 from bpusim.metrics.figures import Figures, figures
 from bpusim.metrics.heat import HeatStats, TripStats
 from bpusim.metrics.observers import Both
 from bpusim.metrics.recorder import CoreCounters, Recorder
-from bpusim.metrics.result import BatchStats, CoreStats, DramStats, HeapStats, Result, RunWarning, WeightStats
+from bpusim.metrics.result import (
+    BatchStats,
+    CoreStats,
+    DramStats,
+    HeapStats,
+    MemoryBlock,
+    Result,
+    RunWarning,
+    WeightStats,
+)
 from bpusim.metrics.samples import Samples
 from bpusim.metrics.splits import SplitPhase, SplitPlan
 from bpusim.metrics.stats import ChatStats, ColdStats, EndStats, FrameStats, PhaseStats, PipelineStats
@@ -33,6 +42,7 @@ __all__ = [
     "HeatStats",
     "Keep",
     "Ledger",
+    "MemoryBlock",
     "OpSums",
     "PhaseStats",
     "PipelineRecord",
@@ -49,6 +59,7 @@ __all__ = [
     "Transfers",
     "TripStats",
     "WeightStats",
+    "apportion",
     "figures",
     "rate_per_s",
     "shares_ms",

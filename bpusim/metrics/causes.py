@@ -7,7 +7,7 @@ from operator import add
 
 from bpusim.units import Ps
 
-__all__ = ["CAUSES", "Ledger", "shares_ms"]
+__all__ = ["CAUSES", "Ledger", "apportion", "shares_ms"]
 
 CAUSES = (
     "compute",
@@ -28,14 +28,7 @@ CAUSES = (
     "pacing",
     "other",
 )
-"""``compute``: array and vector unit at full clock. ``dram``: waiting for an unloaded channel. ``scratchpad``: for room
-in it. ``contention``: for other masters of the channel. ``throttling``: what clocks below those the machine was made
-for cost, whoever chose them. ``wakeup``: of cores that had fallen asleep. ``dispatch``: submitting calls, interrupts,
-op overhead. ``host``: tokenising, sampling, logging, allocation. ``fallback``: CPU ops and their crossings.
-``handover``: from core to core in a pipeline split. ``sync``: at barriers of a tensor split, for the last core and for
-the barrier. ``loading``: waiting for a model's weights to come from storage. ``queueing``: for a busy core or CPU.
-``batching``: for the step of a batch to begin. ``camera``: stages outside the machine. ``pacing``: a token that was
-held back, because its user asked for a slower pace."""
+"""What each means: :data:`bpusim.metrics.definitions.CAUSE_MEANINGS`."""
 
 
 _AT = {cause: k for k, cause in enumerate(CAUSES)}
@@ -91,21 +84,21 @@ class Ledger:
         self.cold = self.cold or other.cold
 
 
-def shares_ms(totals: Mapping[str, Ps], count: int) -> tuple[float, dict[str, float]]:
-    """(mean, mean by cause) in ms over ``count``, to the picosecond: the printed shares sum to the printed mean.
+def apportion(parts: Mapping[str, int], step: int) -> dict[str, int]:
+    """How many ``step`` each part comes to, such that they sum to what the whole comes to, rounded.
 
-    Each share is rounded down and the picoseconds that are left go to the largest remainders.
+    Each is rounded down and the steps that are left go to the largest remainders. Parts may be negative.
     """
+    down = {name: n // step for name, n in parts.items()}
+    left = (2 * sum(parts.values()) + step) // (2 * step) - sum(down.values())
+    for name in sorted(parts, key=lambda n: -(parts[n] % step))[:left]:
+        down[name] += 1
+    return down
+
+
+def shares_ms(totals: Mapping[str, Ps], count: int) -> tuple[float, dict[str, float]]:
+    """(mean, mean by cause) in ms over ``count``, to the picosecond: the printed shares sum to the printed mean."""
     if count <= 0:
         return 0.0, dict.fromkeys(totals, 0.0)
-    mean = (2 * sum(totals.values()) + count) // (2 * count)
-    floors = {c: t // count for c, t in totals.items()}
-    left = mean - sum(floors.values())
-    for cause in sorted(totals, key=lambda c: -(totals[c] % count)):
-        if left <= 0:
-            break
-        floors[cause] += 1
-        left -= 1
-    if left < 0:  # the mean was rounded down below the floors' sum: cannot happen, floors sum to at most the mean
-        raise ValueError("shares exceed their mean")
-    return mean / 1e9, {c: f / 1e9 for c, f in floors.items()}
+    shares = apportion(totals, count)
+    return sum(shares.values()) / 1e9, {c: t / 1e9 for c, t in shares.items()}

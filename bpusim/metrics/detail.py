@@ -32,7 +32,7 @@ _OPEN = 256
 @dataclass(frozen=True, slots=True)
 class Keep:
     """How much detail: ops and transfers from ``begin`` to ``end`` (None: the end of the run), no more than ``slices``
-    of them one by one, and in the sums over ops those of the first ``ops`` op executions."""
+    of either one by one, and in the sums over ops those of the first ``ops`` op executions."""
 
     begin: Ps = 0
     end: Ps | None = None
@@ -69,6 +69,8 @@ class Step(NamedTuple):
     """By cause, in the order of ``CAUSES``; it sums to ``end - start``."""
     path: tuple[tuple[str, Ps], ...]
     """(cause, or ``call``; duration) one behind the other from ``start`` on; empty where they overlap."""
+    cold: bool = False
+    """Whether it waited for weights that had never been loaded before."""
 
 
 class Transfers(NamedTuple):
@@ -99,6 +101,7 @@ class Profile:
         self._bins[first : last + 1] += np.diff(edges) * (amount / (end - start))
 
     def _reach(self, end: Ps) -> None:
+        """Wider bins, until they go to ``end``."""
         while end > self.width * _BINS:
             self._bins = np.append(self._bins[::2] + self._bins[1::2], np.zeros(_BINS // 2))
             self.width *= 2
@@ -110,7 +113,9 @@ class Profile:
         n = max(-(-until // self.width), 1)
         edges = np.minimum(np.arange(n + 1) * self.width, until) / PS_PER_S
         spans = np.diff(edges)
-        rates = np.divide(self._bins[:n], spans, out=np.zeros(n), where=spans > 0)
+        bins = np.zeros(n)  # the last amount may have come long before
+        bins[: min(n, _BINS)] = self._bins[:n]
+        rates = np.divide(bins, spans, out=np.zeros(n), where=spans > 0)
         return edges.tolist(), rates.tolist()
 
 
@@ -159,10 +164,12 @@ class Detail:
     """Bytes over time by master."""
     left_out: dict[str, int] = field(default_factory=dict)
     """Slices in the window for which there was no room, by what they are of."""
+    left_from: dict[str, Ps] = field(default_factory=dict)
+    """When the first of them began."""
     ops_until: Ps | None = None
     """Up to when the sums over ops go; None: to the end."""
     _open: list[tuple[str, Flow]] = field(default_factory=list)
-    _slices: int = 0
+    _taken: dict[str, int] = field(default_factory=lambda: {"ops": 0, "transfers": 0})
     _executions: int = 0
     _started: dict[str, Ps] = field(default_factory=dict)
     _past: bool = False
@@ -179,7 +186,7 @@ class Detail:
         path = tuple(ledger.path or ())
         if sum(n for _, n in path) != end - start:
             path = ()
-        self.steps.append(Step(stream, kind, number, start, end, tuple(ledger.spent.values()), path))
+        self.steps.append(Step(stream, kind, number, start, end, tuple(ledger.spent.values()), path, ledger.cold))
 
     # What components tell
 
@@ -191,7 +198,7 @@ class Detail:
     @property
     def wants_detail(self) -> bool:
         """As long as anything is kept of it."""
-        return self._executions < self.keep.ops or (self._slices < self.keep.slices and not self._past)
+        return self._executions < self.keep.ops or (self._taken["ops"] < self.keep.slices and not self._past)
 
     @property
     def wants_activity(self) -> bool:
@@ -218,17 +225,18 @@ class Detail:
         """What the ops of a call did."""
         n = len(detail.ops)
         if self.keep.within(detail.start, detail.end):
-            self._take("ops", n, self.details, detail)
+            self._take("ops", n, self.details, detail, detail.start)
         if self._executions < self.keep.ops:
             self._executions += n
             self._sum(detail)
 
-    def _take(self, what: str, n: int, into: list, item: object) -> None:  # type: ignore[type-arg]
-        if self._slices < self.keep.slices:
-            self._slices += n
+    def _take(self, what: str, n: int, into: list, item: object, begin: Ps) -> None:  # type: ignore[type-arg]
+        if self._taken[what] < self.keep.slices:
+            self._taken[what] += n
             into.append(item)
         else:
             self.left_out[what] = self.left_out.get(what, 0) + n
+            self.left_from[what] = min(self.left_from.get(what, begin), begin)
 
     def _sum(self, detail: CallDetail) -> None:
         call = detail.work
@@ -319,5 +327,5 @@ class Detail:
                 if until > at:
                     profile.add(at, until, after - by_then)
             if self.keep.within(history[0][0], history[-1][0]):
-                self._take("transfers", 1, self.transfers, Transfers(master, history))
+                self._take("transfers", 1, self.transfers, Transfers(master, history), history[0][0])
         self._open = still

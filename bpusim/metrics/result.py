@@ -15,7 +15,7 @@ from bpusim.metrics.streams import RequestRow, rate_per_s
 from bpusim.ports import BufferKind
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["BatchStats", "CoreStats", "DramStats", "HeapStats", "Result", "RunWarning", "WeightStats"]
+__all__ = ["BatchStats", "CoreStats", "DramStats", "HeapStats", "MemoryBlock", "Result", "RunWarning", "WeightStats"]
 
 SCHEMA = "bpusim-summary/1"
 
@@ -180,6 +180,19 @@ class HeapStats:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryBlock:
+    """A block of memory: ``MODEL.PART``, its first address, its bytes. Models that take turns share addresses."""
+
+    name: str
+    base: int
+    bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"block": self.name, "base_address": self.base, "size_bytes": self.bytes}
+
+
+@dataclass(frozen=True, slots=True)
 class WeightStats:
     """Weights of a model, or of a part of it, on a core (``any``: on whichever is free)."""
 
@@ -234,6 +247,8 @@ class Result:
     """Empty where no weights stay on the cores."""
     partial: bool = False
     """Whether the run was stopped before its end; where it stood then is not repeatable, unlike all else."""
+    blocks: Sequence[MemoryBlock] = ()
+    """What lies in memory, model by model."""
 
     @property
     def chats(self) -> dict[str, ChatStats]:
@@ -295,6 +310,7 @@ class Result:
             "memory": {
                 "resident_bytes": self.resident_bytes,
                 "usable_bytes": self.usable_bytes,
+                **({"blocks": [b.to_dict() for b in self.blocks]} if self.blocks else {}),
                 **({"heaps": {k: h.to_dict() for k, h in self.heaps.items()}} if self.heaps else {}),
                 **({"weights": [w.to_dict() for w in self.weights]} if self.weights else {}),
             },

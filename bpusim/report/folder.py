@@ -10,10 +10,11 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bpusim.errors import BpusimError, Place
@@ -21,14 +22,17 @@ from bpusim.metrics import Result
 from bpusim.report.files import requests_csv, summary_json
 from bpusim.report.heat import thermal_csv
 from bpusim.report.ops import op_rows, ops_csv
+from bpusim.report.view import MANIFEST, View
 from bpusim.scenario import Scenario
 from bpusim.units import PS_PER_S
 
 __all__ = ["check_folder", "write_folder"]
 
-FILES = ("summary.json", "requests.csv", "ops.csv", "thermal.csv", "manifest.json")
+FILES = (
+    "summary.json", "requests.csv", "ops.csv", "thermal.csv", "series.json", "report.html", "trace.json.gz",
+    "trace.pftrace", "manifest.json",
+)  # fmt: skip
 """In the order they are put in place: the manifest last, it vouches for the others."""
-MANIFEST = "bpusim-manifest/1"
 
 
 def manifest(result: Result, scenario: Scenario, overrides: Sequence[str]) -> dict[str, Any]:
@@ -42,6 +46,7 @@ def manifest(result: Result, scenario: Scenario, overrides: Sequence[str]) -> di
             "python": platform.python_version(),
             "simpy": version("simpy"),
             "numpy": version("numpy"),
+            "matplotlib": version("matplotlib"),
         },
         "scenario": scenario.name,
         "machine": scenario.machine.name,
@@ -101,9 +106,18 @@ def _undisturbed() -> Iterator[None]:
         signal.raise_signal(number)
 
 
-def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Sequence[str]) -> None:
-    """Write ``manifest.json``, ``summary.json``, ``requests.csv``, also ``ops.csv`` of a run with detail and
-    ``thermal.csv`` of one with heat: all of them, or an error and none.
+def write_folder(
+    folder: Path,
+    result: Result,
+    scenario: Scenario,
+    overrides: Sequence[str],
+    more: Mapping[str, bytes] = MappingProxyType({}),
+    *,
+    report: bool = True,
+) -> None:
+    """Write ``manifest.json``, ``summary.json``, ``requests.csv``; of a run with detail also ``ops.csv`` and (but for
+    ``report``) ``series.json`` and ``report.html``; ``thermal.csv`` of one with heat, and ``more`` files of ``FILES``
+    by name: all of them, or an error and none.
 
     They are made beside the folder first. An earlier result's files are replaced.
     """
@@ -117,6 +131,12 @@ def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Se
         texts["ops.csv"] = ops_csv(op_rows(result.detail))
     if result.heat is not None:
         texts["thermal.csv"] = thermal_csv(result)
+    if result.detail is not None and report:
+        from bpusim.report.page import report_html
+        from bpusim.report.series import series_json
+
+        texts["series.json"] = series_json(result, scenario)
+        texts["report.html"] = report_html(View.of(texts))
     folder = folder.absolute()
     fresh: Path | None = None
     try:
@@ -124,11 +144,13 @@ def write_folder(folder: Path, result: Result, scenario: Scenario, overrides: Se
         fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         for name, text in texts.items():
             (fresh / name).write_text(text, encoding="utf-8")
+        for name, data in more.items():
+            (fresh / name).write_bytes(data)
         fresh.chmod(0o755)
         if folder.is_dir():
             with _undisturbed():
                 for name in FILES:
-                    if name in texts:
+                    if name in texts or name in more:
                         os.replace(fresh / name, folder / name)
                     else:
                         (folder / name).unlink(missing_ok=True)

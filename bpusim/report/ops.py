@@ -13,15 +13,16 @@ from bpusim.ports import CALL_CAUSES, MOVES
 from bpusim.trace.layout import FIELDS, MOVED
 from bpusim.units import Ps
 
-__all__ = ["OpRow", "by_type", "op_rows", "ops_csv"]
+__all__ = ["OP_CAUSES", "OpRow", "by_type", "op_rows", "ops_csv"]
 
-CAUSES = (*CALL_CAUSES, "fallback")
+OP_CAUSES = (*CALL_CAUSES, "fallback")
+"""What the time of an op goes to: of ops on a core, and of those on the CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
     """An op of a phase on a core, all its executions together, those of repeated layers too. ``causes``: ps that it has
-    added to the calls it is in, in the order of :data:`CAUSES`; over all ops they sum to the calls. ``computed``: ps
+    added to the calls it is in, in the order of :data:`OP_CAUSES`; over all ops they sum to the calls. ``computed``: ps
     from the begin of its first tile to the end of its last, waits between them included."""
 
     stream: str
@@ -108,7 +109,7 @@ def ops_csv(rows: Sequence[OpRow]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     names = [f"{kind}_{'write' if write else 'read'}_bytes" for kind, write in MOVES]
     writer.writerow(
-        ["stream", "phase", "core", "op", "type", "unit", "executions", "time_ms", *(f"{c}_ms" for c in CAUSES),
+        ["stream", "phase", "core", "op", "type", "unit", "executions", "time_ms", *(f"{c}_ms" for c in OP_CAUSES),
          "computed_ms", "macs", "issued_macs", *names]
     )  # fmt: skip
     for r in rows:

@@ -258,6 +258,8 @@ class Executor:
         done = host.work(prepare)
         queued, lost = (yield done) if done is not None else (0, 0)
         submitted = self.now()
+        if queued:
+            ledger.add("queueing", queued)
         if lost:
             ledger.add("throttling", lost)
         ledger.add(leg.enters, submitted - begin - queued - lost)
@@ -287,10 +289,11 @@ class Executor:
             session.ahead = host.aside(upcoming.preparation + upcoming.each * sequences)
             session.prepared = sequences
         result: CallResult = yield over
-        queued += result.start - submitted + result.suspended
+        if result.start > submitted:
+            ledger.add("queueing", result.start - submitted)
         ledger.add_call(result.causes)
-        if queued:
-            ledger.add("queueing", queued)
+        if result.suspended:
+            ledger.add("queueing", result.suspended)
         if result.sync:
             ledger.add("sync", result.sync)
         if held is not None:

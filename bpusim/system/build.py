@@ -150,6 +150,8 @@ class System:
         streams, slots = streams_of(env, scenario, models, lengths, host, records=records)
         if kept is not None:
             log_steps(streams, kept.log)
+            if isinstance(channel, FlowChannel):
+                channel.tell()
         system = cls(
             scenario,
             env,

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import simpy
 
 from bpusim.dram import FlowChannel, FlowTable, Rules, flow_table
+from bpusim.errors import ScenarioError
 from bpusim.hardware import DmaSpec
 from bpusim.metrics import RunWarning
 from bpusim.ports import BufferKind, Observer, Port
 from bpusim.runtime import MemoryMap, PlacedModel
 from bpusim.scenario import Scenario
+from bpusim.scenario.problems import problem_at
 from bpusim.units import format_quantity
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ def table_of(scenario: Scenario) -> FlowTable:
     dram = scenario.machine.dram
     mapping = dram.mapping if scenario.engine.dram == "flow" else None
     place = scenario.where("machine", "dram", "preset")
-    return flow_table(dram.preset, dram.channels, mapping, place, scenario.where("machine", "dram", "mapping"))
+    table = flow_table(dram.preset, dram.channels, mapping, place, scenario.where("machine", "dram", "mapping"))
+    return table.at_clock(dram.speed)
 
 
 def row_bytes(scenario: Scenario) -> int:
@@ -65,6 +68,10 @@ def channel_of(
     from bpusim.dram.bank.channel import BankChannel
     from bpusim.dram.timing import channel
 
+    if dram.speed != 1:
+        where = "machine", "dram", "speed"
+        what, do = "the bank model runs a timing set at its own clock", "leave it out, or run it with engine.dram: flow"
+        raise ScenarioError(problem_at(scenario.where(*where), where, what, do))
     found = channel(dram.preset, scenario.where("machine", "dram", "preset"))
     spare = memory.end  # behind what the models take
     background = [

@@ -13,6 +13,7 @@ from bpusim.metrics import (
     FrameStats,
     HeapStats,
     HeatStats,
+    MemoryBlock,
     PhaseStats,
     PipelineStats,
     RequestRow,
@@ -119,6 +120,7 @@ def result_of(system: System, *, partial: bool = False) -> Result:
         {h.name: HeapStats(h.bytes, h.used, h.free, {b.name: b.bytes for b in h.blocks}) for h in system.memory.heaps},
         _weights(system) if machine.cores.weights_sram is not None else (),
         partial,
+        [MemoryBlock(r.name, r.base, r.bytes) for r in system.memory.regions],
     )
 
 

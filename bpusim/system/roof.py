@@ -12,7 +12,7 @@ __all__ = ["roof_of"]
 def roof_of(machine: MachineSpec) -> Roof:
     """One core and one CPU core of ``machine``, each with the channel to itself."""
     core, host, dram = machine.cores, machine.host, machine.dram
-    table = flow_table(dram.preset, dram.channels, dram.mapping)
+    table = flow_table(dram.preset, dram.channels, dram.mapping).at_clock(dram.speed)
 
     def alone(dma: DmaSpec) -> float:
         return table.alone(dma.window, dma.latency, dma.port)

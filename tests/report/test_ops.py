@@ -12,7 +12,7 @@ import pytest
 from bpusim.hardware.presets import machine_preset
 from bpusim.metrics import Detail, Keep, Result
 from bpusim.ports import CALL_CAUSES
-from bpusim.report.ops import CAUSES, OpRow, by_type, op_rows, ops_csv
+from bpusim.report.ops import OP_CAUSES, OpRow, by_type, op_rows, ops_csv
 from bpusim.scenario import load_scenario
 from bpusim.system import simulate
 
@@ -32,7 +32,7 @@ def detail_of(result: Result) -> Detail:
 
 
 def total(rows: list[OpRow], phase: str, cause: str) -> int:
-    return sum(r.causes[CAUSES.index(cause)] for r in rows if r.phase == phase)
+    return sum(r.causes[OP_CAUSES.index(cause)] for r in rows if r.phase == phase)
 
 
 def test_causes_of_ops_sum_to_those_of_the_tokens(fallback: Result) -> None:
@@ -49,7 +49,7 @@ def test_ops_on_the_cpu_have_rows_of_their_own(fallback: Result) -> None:
     assert {(r.phase, r.type, r.unit) for r in cpu} == {("prefill", "Sigmoid", "cpu"), ("decode", "Sigmoid", "cpu")}
     assert sum(r.executions for r in cpu if r.phase == "decode") == 2 * 36  # two steps of 36 layers
     for r in cpu:
-        assert r.time == r.causes[CAUSES.index("fallback")] > 0
+        assert r.time == r.causes[OP_CAUSES.index("fallback")] > 0
         assert r.bytes > 0
 
 
@@ -76,7 +76,7 @@ def test_times_in_the_file_are_exact_and_sum() -> None:
     table = list(csv.DictReader(io.StringIO(ops_csv(rows))))
     assert len(table) == len(rows)
     for line, row in zip(table, rows, strict=True):
-        assert Decimal(line["time_ms"]) == sum(Decimal(line[f"{c}_ms"]) for c in CAUSES)
+        assert Decimal(line["time_ms"]) == sum(Decimal(line[f"{c}_ms"]) for c in OP_CAUSES)
         assert Decimal(line["time_ms"]) * 10**9 == row.time
     calls = sum(c.end - c.start for c in detail_of(result).calls)
     assert sum(Decimal(line["time_ms"]) for line in table) * 10**9 == calls
