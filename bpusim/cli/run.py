@@ -64,13 +64,15 @@ def run(
         click.echo(f"bank model: {bursts / 1e6:.1f} million bursts, about {seconds:.0f} s of CPU", err=True)
     with Interrupts() as interrupts:
         result = _simulated(loaded, folder, keep, interrupts)
+        _print(result, form)  # before the files, which take longer: it is not lost with them
         if folder is not None:
             from bpusim.report.folder import write_folder
 
+            if result.partial:
+                click.echo(f"writing {folder}; another Ctrl-C leaves it as it was", err=True)
             timeline = timeline_files(result, timeline_form) if keep else {}
             write_folder(folder, result, loaded, overrides, timeline, report=not no_report)
             _tell_coverage(folder, result)
-        _print(result, form)
     if result.partial:
         sys.exit(interrupts.code)
 
