@@ -64,13 +64,11 @@ def run(
         click.echo(f"bank model: {bursts / 1e6:.1f} million bursts, about {seconds:.0f} s of CPU", err=True)
     with Interrupts() as interrupts:
         result = _simulated(loaded, folder, keep, interrupts)
-        if folder is not None:
-            from bpusim.report.folder import write_folder
-
-            timeline = timeline_files(result, timeline_form) if keep else {}
-            write_folder(folder, result, loaded, overrides, timeline, report=not no_report)
-            _tell_coverage(folder, result)
-        _print(result, form)
+        try:
+            if folder is not None:
+                _write(folder, result, loaded, overrides, keep, timeline_form, report=not no_report)
+        finally:  # files may not fit the disk, or a second Ctrl-C be faster: what came out is told all the same
+            _print(result, form)
     if result.partial:
         sys.exit(interrupts.code)
 
@@ -94,6 +92,26 @@ def _simulated(loaded: Scenario, folder: Path | None, keep: Keep | None, interru
         at = f"{result.elapsed / 1e12:.3f} s simulated"
         click.echo(f"stopped by {interrupts.signal.name} at {at}: the results are partial", err=True)
     return result
+
+
+def _write(
+    folder: Path,
+    result: Result,
+    loaded: Scenario,
+    overrides: Sequence[str],
+    keep: Keep | None,
+    timeline_form: str | None,
+    *,
+    report: bool,
+) -> None:
+    """The files, before anything is printed: nobody may read that to its end."""
+    from bpusim.report.folder import write_folder
+
+    if result.partial:
+        click.echo(f"writing {folder}; another Ctrl-C leaves it as it was", err=True)
+    timeline = timeline_files(result, timeline_form) if keep is not None else {}
+    write_folder(folder, result, loaded, overrides, timeline, report=report)
+    _tell_coverage(folder, result)
 
 
 def _tell_coverage(folder: Path, result: Result) -> None:

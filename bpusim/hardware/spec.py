@@ -29,6 +29,7 @@ __all__ = [
     "MasterSpec",
     "SlowSpec",
     "VectorSpec",
+    "named",
     "toolchain_name",
 ]
 
@@ -52,9 +53,10 @@ def _about(text: str) -> Any:
     return Field(description=text)
 
 
-def _named(name: str) -> str:
+def named(name: str) -> str:
+    """``name`` itself; raises :class:`ValueError` for what cannot be told apart in figures and labels."""
     if not name.strip() or "/" in name or not name.isprintable():
-        raise ValueError(f"{name!r} cannot be a name; use letters, digits and '-', '_' or '.'")
+        raise ValueError(f"{name!r} cannot be a name; write one without '/' that can be printed")
     return name
 
 
@@ -221,7 +223,7 @@ class DramSpec:
         _about("regulated: bytes a second by master; others have no limit"),
     ] = None
     heaps: Annotated[
-        dict[Annotated[str, AfterValidator(_named)], Capacity] | None,
+        dict[Annotated[str, AfterValidator(named)], Capacity] | None,
         _about("Reserved stretches by name, which never merge; each block of a model lies in one"),
     ] = None
 
@@ -353,7 +355,7 @@ class MachineSpec:
     dram: Annotated[DramSpec, _about("The memory")]
     host: Annotated[HostSpec, _about("The CPU cluster and its runtime")]
     masters: Annotated[
-        dict[Annotated[str, AfterValidator(_named)], MasterSpec],
+        dict[Annotated[str, AfterValidator(named)], MasterSpec],
         _about("Other masters of the memory by name: cameras, displays, codecs"),
     ] = Field(default_factory=dict)
     clocks: Annotated[ClocksSpec, _about("Clocks that may change")] = Field(default_factory=ClocksSpec)

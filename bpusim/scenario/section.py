@@ -6,15 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
+from bpusim.hardware.spec import named
+
 __all__ = ["Affinity", "Count", "Name", "Parts", "Section", "is_count"]
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
-
-
-def _name(value: str) -> str:
-    if not value.strip() or "/" in value or not value.isprintable():
-        raise ValueError(f"{value!r} cannot be a name; use letters, digits and '-', '_' or '.'")
-    return value
 
 
 def is_count(value: Any) -> bool:
@@ -37,7 +33,7 @@ Parts = Annotated[
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1, "maximum": _MOST_PARTS}, {"const": "cores"}]}),
 ]
 """Pieces of host work at a time: a number, or one for each core that it may take."""
-Name = Annotated[str, AfterValidator(_name)]
+Name = Annotated[str, AfterValidator(named)]
 
 
 class Section(BaseModel):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
 from desks import Desk
 
 from bpusim.cli import main
+from bpusim.errors import BpusimError
 
 LEAST = ["manifest.json", "ops.csv", "requests.csv", "summary.json"]
 BARE = ("--no-report", "--no-timeline")
@@ -55,6 +59,20 @@ def test_no_report_without_a_folder_is_refused(desk: Desk) -> None:
     done = desk.bpusim("run", "s.yaml", "--no-report")
     assert done.exit_code == 2
     assert "--no-report is for the files of -o DIR: add it" in done.stderr
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "json"])
+def test_files_are_written_where_nobody_reads_what_is_printed(desk: Desk, form: str) -> None:
+    """``bpusim run ... | head`` closes the pipe before all is printed."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        command = [sys.executable, "-m", "bpusim", "run", "s.yaml", "-o", "out", "--format", form, *BARE]
+        done = subprocess.run(command, cwd=desk.folder, stdout=writes, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(writes)
+    assert files(desk) == LEAST
+    assert "Traceback" not in done.stderr
 
 
 def test_the_folder_may_be_deep(desk: Desk) -> None:
@@ -130,3 +148,14 @@ def test_a_refused_run_keeps_the_earlier_result(desk: Desk) -> None:
     desk.change("output: 4", "outptu: 4")
     assert desk.bpusim("run", "s.yaml", "-o", "out", "--no-report").exit_code == 2
     assert (desk.folder / "out" / "summary.json").read_bytes() == before
+
+
+def test_what_came_out_is_printed_also_if_files_cannot_be_written(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object, **options: object) -> None:
+        raise BpusimError("cannot write results: No space left on device")
+
+    monkeypatch.setattr("bpusim.report.folder.write_folder", full)
+    done = desk.bpusim("run", "s.yaml", "-o", "out", "--format", "json", *BARE)
+    assert done.exit_code == 2
+    assert done.stderr == "error: cannot write results: No space left on device\n"
+    assert json.loads(done.stdout)["streams"]

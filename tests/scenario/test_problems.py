@@ -129,7 +129,7 @@ def desk(tmp_path: Path) -> Desk:
         (
             "left: {trace: t/a.trace, cores: bpu0}\n",
             "left: {trace: t/a.trace, cores: bpu0}\n  a/b: {trace: t/a.trace, cores: bpu0}\n",
-            "a.yaml:5:3: error: models: 'a/b' cannot be a name; use letters, digits and '-', '_' or '.'",
+            "a.yaml:5:3: error: models: 'a/b' cannot be a name; write one without '/' that can be printed",
         ),
         ("about: Two users", "about: 3", "a.yaml:1:8: error: about: 3 is not text; write it in quotes"),
         ("about:", "abuot:", "a.yaml:1:1: error: unknown key 'abuot'; did you mean 'about'?"),
