@@ -54,6 +54,8 @@ class Problem:
     what: str
     place: Place | None = None
     do: str = ""
+    between: bool = False
+    """Whether it lies between this value and another, which could mend it as well."""
 
     def __str__(self) -> str:
         where = f"{self.place}: " if self.place else ""
@@ -71,6 +73,10 @@ class BpusimError(Exception):
             problems = (problems,)
         self.problems: tuple[Problem, ...] = tuple(problems)
         super().__init__("\n".join(str(p) for p in self.problems))
+
+    def __reduce__(self) -> tuple[type[BpusimError], tuple[tuple[Problem, ...]]]:
+        """Problems with their places, from one process to another."""
+        return type(self), (self.problems,)
 
 
 class UnitError(BpusimError, ValueError):

@@ -60,13 +60,16 @@ def validate(scenario: Path, overrides: Sequence[str]) -> None:
 
 
 @main.command()
-def schema() -> None:
+@click.option("--study", is_flag=True, help="Of study files.")
+def schema(study: bool) -> None:
     """Print the JSON Schema of scenario files, for editors."""
     import json
 
-    from bpusim.scenario import json_schema
-
-    click.echo(json.dumps(json_schema(), indent=1, ensure_ascii=False))
+    if study:
+        from bpusim.study import study_schema as made
+    else:
+        from bpusim.scenario import json_schema as made
+    click.echo(json.dumps(made(), indent=1, ensure_ascii=False))
 
 
 @main.command()

@@ -38,6 +38,7 @@ __all__ = ["sweep"]
 @click.option("--scheduler", metavar="ADDRESS", help="Run on a Dask cluster: tcp://HOST:8786 (extra: dask).")
 @click.option("-o", "--output", "out", type=click.Path(path_type=Path), help="Rows as JSON lines; goes on with a file.")
 @click.option("--format", "form", type=click.Choice(["csv", "json"]), default="csv", show_default=True)
+@click.option("--retry", is_flag=True, help="Run points again whose row says that they failed.")
 @click.option("--dry-run", is_flag=True, help="Print the points and run nothing.")
 def sweep(
     study: Path,
@@ -53,15 +54,17 @@ def sweep(
     scheduler: str | None,
     out: Path | None,
     form: str,
+    retry: bool,
     dry_run: bool,
 ) -> None:
     """Run STUDY, a study file, or a scenario with --vary; one row a point.
 
     A sweep that was stopped, however it was, goes on by the same command where it has -o.
     """
+    from bpusim.cli.interrupts import Interrupts
+    from bpusim.cli.progress import ProgressBar
     from bpusim.study import dask_pool, local_pool, points_of, run_study
     from bpusim.study.export import rows_csv, rows_json
-    from bpusim.study.progress import Progress
 
     if jobs is not None and scheduler is not None:
         raise click.UsageError("--jobs are processes here, --scheduler is a cluster: give one of them")
@@ -76,12 +79,18 @@ def sweep(
             click.echo(", ".join(f"{path}={value}" for path, value in point.values.items()))
         click.echo(_counted(len(drawn.points), drawn.left_out), err=True)
         return
-    pool = dask_pool(scheduler) if scheduler is not None else local_pool(jobs)
-    with Progress(found.name, pool.where) as progress:
-        outcome = run_study(found, out, pool, told=progress.told, points=drawn)
+    with Interrupts() as interrupts, ProgressBar(sys.stderr) as bar:
+        pool = dask_pool(scheduler) if scheduler is not None else local_pool(jobs)
+        outcome = run_study(found, out, pool, retry=retry, told=bar.points, stop=interrupts.asked, points=drawn)
+        interrupts.ran()
     if out is None or form == "json":
         click.echo(rows_json(outcome.rows) if form == "json" else rows_csv(outcome.rows), nl=False)
     _tell(found, outcome, out)
+    if interrupts.signal is not None:
+        do = "the same command goes on" if out is not None else "with -o the same command would go on"
+        left = outcome.points - len(outcome.rows)
+        click.echo(f"stopped by {interrupts.signal.name}: {left} of {outcome.points} points are left; {do}", err=True)
+        click.get_current_context().exit(interrupts.code)
     if outcome.counts.get("failed"):
         click.get_current_context().exit(1)
 
@@ -142,6 +151,8 @@ def _tell(study: Study, outcome: Outcome, out: Path | None) -> None:
     if outcome.torn:
         text += f"; the last line was cut off and is made anew ({outcome.torn} B)"
     click.echo(f"{text}; rows in {out}" if out is not None else text, err=True)
+    for name in outcome.unmatched:
+        click.echo(f"no point has a figure {name}", err=True)
     errors = [row["error"] for row in outcome.rows if row["status"] == "failed"]
     for error in list(dict.fromkeys(errors))[:5]:
-        click.echo(f"failed: {error}", file=sys.stderr)
+        click.echo(f"failed: {error}", err=True)

@@ -2,7 +2,7 @@
 
 from bpusim.metrics.causes import CAUSES, Ledger, apportion, shares_ms
 from bpusim.metrics.detail import CallSpan, CpuOpSums, Detail, Keep, OpSums, Profile, Step, Transfers
-from bpusim.metrics.figures import Figures, figures
+from bpusim.metrics.figures import Figures, figures, numbers
 from bpusim.metrics.heat import HeatStats, TripStats
 from bpusim.metrics.observers import Both
 from bpusim.metrics.recorder import CoreCounters, Recorder
@@ -61,6 +61,7 @@ __all__ = [
     "WeightStats",
     "apportion",
     "figures",
+    "numbers",
     "rate_per_s",
     "shares_ms",
 ]

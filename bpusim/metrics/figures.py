@@ -7,11 +7,16 @@ from typing import Any
 
 from bpusim.metrics.result import Result
 
-__all__ = ["Figures", "figures"]
+__all__ = ["Figures", "figures", "numbers"]
 
 Figures = dict[str, float | int | None]
 _LEFT_OUT = ("events", "seed", "seconds_s")
-"""How a result was got, not what it is."""
+"""How a result was got, not what it is: no figures."""
+
+
+def numbers(result: Result) -> Figures:
+    """Every number of the summary, rounded to nine digits."""
+    return dict(_numbers(result.to_dict(), "", ()))
 
 
 def figures(result: Result) -> Figures:
@@ -28,15 +33,15 @@ def figures(result: Result) -> Figures:
         wanted["dram"].pop(key)
     for key in ("events", "trips", "mean_power_by_component_w", "pace_ms"):
         wanted.get("heat", {}).pop(key, None)
-    return dict(_numbers(wanted, ""))
+    return dict(_numbers(wanted, "", _LEFT_OUT))
 
 
-def _numbers(node: Any, path: str) -> Iterator[tuple[str, float | int | None]]:
+def _numbers(node: Any, path: str, left_out: tuple[str, ...]) -> Iterator[tuple[str, float | int | None]]:
     for key, value in node.items():
         here = f"{path}.{key}" if path else key
         if isinstance(value, dict):
-            yield from _numbers(value, here)
-        elif key in _LEFT_OUT or isinstance(value, bool):
+            yield from _numbers(value, here, left_out)
+        elif key in left_out or isinstance(value, bool):
             continue
         elif value is None or isinstance(value, int | float):
             yield here, float(f"{value:.9g}") if isinstance(value, float) else value

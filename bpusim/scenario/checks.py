@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,19 @@ __all__ = ["cross_problems"]
 
 def cross_problems(document: Document, traces: dict[str, Path]) -> Iterator[Problem]:
     """Problems between sections of ``document``; ``traces`` are the paths of the models' traces."""
+    for name in _entries(document, "models"):
+        if name in traces:
+            yield from _trace_exists(document, name, traces[name])
+    for problem in _between(document):
+        yield replace(problem, between=True)
+
+
+def _between(document: Document) -> Iterator[Problem]:
     models = _entries(document, "models")
     cores = _cores(document)
     for name in models:
         yield from _cores_exist(document, name, cores)
         yield from _heap_exists(document, name)
-        if name in traces:
-            yield from _trace_exists(document, name, traces[name])
     yield from _masters_exist(document, cores)
     yield from _devices_exist(document, cores)
     yield from _nodes_exist(document, cores)

@@ -34,6 +34,9 @@ def load_scenario(path: str | Path, set: Mapping[str, object] | Iterable[str] = 
     # Paths in a file start from its folder; those in an override from the working directory.
     folders = {layer.where().file: file.parent for layer, file in zip(layers, files, strict=True)}
     document = _overridden(_stacked(layers), [set] if isinstance(set, str) else set)
+    if "scenario" in document.data and "streams" not in document.data:
+        what, do = "this is a study; a scenario has streams", "run it by bpusim sweep"
+        raise ScenarioError(what, place=document.key("scenario"), do=do)
     document, problems = _with_machine(document)
     unusable = "machine" if problems else ""
     traces = _traces(document, folders)

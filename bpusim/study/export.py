@@ -21,9 +21,9 @@ def spread(values: Sequence[float | None]) -> tuple[float | None, float | None]:
     known = [v for v in values if v is not None]
     if not known:
         return None, None
+    if len(known) == 1:
+        return known[0], None
     mean = sum(known) / len(known)
-    if len(known) < 2:
-        return mean, None
     return mean, t95(len(known) - 1) * statistics.stdev(known) / math.sqrt(len(known))
 
 

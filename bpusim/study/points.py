@@ -5,21 +5,23 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bpusim.errors import BpusimError, Problem, ScenarioError, StudyError, did_you_mean
+from bpusim.errors import Problem, ScenarioError, StudyError, did_you_mean
 from bpusim.scenario import Scenario, load_scenario
 from bpusim.study.axes import Axis
+from bpusim.study.run_point import versions
 from bpusim.study.spec import SampleSpec, Study
 
 __all__ = ["Point", "Points", "points_of"]
 
 _MOST = 1_000_000
+_TRIED = 64
+"""Points with a value, until it is no value for this scenario."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +38,36 @@ class Points:
 
     points: tuple[Point, ...]
     left_out: int
+    files: tuple[str, ...] = ()
+    """Which points need where they run."""
 
 
 def points_of(study: Study) -> Points:
     """All points. Raises :class:`StudyError` or :class:`ScenarioError` for what the scenario does not take."""
-    base = load_scenario(study.scenario, study.overrides({}))
-    _check_values(study)
     rows = [_values(study.axes, row) for row in _rows(study.axes, study.sample)]
+    base = _base(study, rows)
+    _check_values(study, rows)
     kept = [v for v in rows if _meets(study, base, v)]
     if not kept:
         raise StudyError("no point meets every condition under where", do="loosen one of them")
     stem = _stem(study, base)
     unique = {json.dumps(v, sort_keys=True): v for v in kept}
     points = tuple(Point(v, _key(stem, study, v)) for v in unique.values())
-    return Points(points, len(rows) - len(kept))
+    files = {str(path.absolute()) for path in (study.scenario, *base.traces.values())}
+    return Points(points, len(rows) - len(kept), tuple(sorted(files)))
+
+
+def _base(study: Study, rows: Sequence[Mapping[str, Any]]) -> Scenario:
+    """The scenario before anything is varied; if it is none by itself, that of the first point that is one."""
+    try:
+        return load_scenario(study.scenario, study.overrides({}))
+    except ScenarioError:
+        for values in rows[:_TRIED]:
+            try:
+                return load_scenario(study.scenario, study.overrides(values))
+            except ScenarioError:
+                continue
+        raise
 
 
 def _rows(axes: tuple[Axis, ...], sample: SampleSpec) -> Iterator[tuple[tuple[Any, ...], ...]]:
@@ -88,23 +106,33 @@ def _values(axes: tuple[Axis, ...], row: tuple[tuple[Any, ...], ...]) -> dict[st
     return {path: v for axis, cells in zip(axes, row, strict=True) for path, v in zip(axis.paths, cells, strict=True)}
 
 
-def _check_values(study: Study) -> None:
+def _check_values(study: Study, rows: Sequence[Mapping[str, Any]]) -> None:
     """Each value by itself: a path that does not exist, or a value of another kind, is found before anything runs.
-    What only a combination shows (a core that the machine lacks) is its point's affair."""
+    What another value of some point mends is no mistake; nor is what only a machine lacks, if such points are to be
+    rows of their own."""
     problems: list[Problem] = []
     for axis in study.axes:
-        rows = axis.rows or (axis.at(0.0), axis.at(1.0 - 1e-12))
-        for row in rows:
+        cells = axis.rows or (axis.at(0.0), axis.at(1.0 - 1e-12))
+        for row in cells:
             changes = dict(zip(axis.paths, row, strict=True))
-            try:
-                load_scenario(study.scenario, study.overrides(changes))
-            except ScenarioError as e:
-                mine = [p for p in e.problems if _about(p, axis.paths)]
-                problems += [Problem(f"{_shown(changes)}: {p.what}", p.place, p.do) for p in mine]
-                if mine and len(rows) > 8:
-                    break  # they will all be the same
+            mine = _problems(study, axis.paths, changes)
+            if mine and axis.rows and len(study.axes) > 1:
+                with_it = (v for v in rows if all(v[p] == c for p, c in changes.items()))
+                mine = mine if all(_problems(study, axis.paths, v) for v in itertools.islice(with_it, _TRIED)) else []
+            problems += [Problem(f"{_shown(changes)}: {p.what}", p.place, p.do) for p in mine]
+            if mine and len(cells) > 8:
+                break  # they will all be the same
     if problems:
         raise StudyError(list(dict.fromkeys(problems)))
+
+
+def _problems(study: Study, paths: tuple[str, ...], changes: Mapping[str, Any]) -> list[Problem]:
+    """Those of a point that are with ``paths``."""
+    try:
+        load_scenario(study.scenario, study.overrides(changes))
+    except ScenarioError as e:
+        return [p for p in e.problems if _about(p, paths) and not (p.between and study.infeasible)]
+    return []
 
 
 def _shown(changes: Mapping[str, Any]) -> str:
@@ -146,8 +174,7 @@ def _looked_up(base: Scenario, path: str, text: str) -> Any:
 
 def _stem(study: Study, base: Scenario) -> list[Any]:
     """All that the results of every point depend on: configuration, files, versions, what is measured."""
-    versions = {name: version(name) for name in ("bpusim", "numpy", "simpy")}
-    return [versions, base.document.data, _files(base), sorted(study.measures), study.seeds]
+    return [versions(), base.document.data, _files(base), sorted(study.measures), study.seeds]
 
 
 def _files(base: Scenario) -> dict[str, str]:
@@ -186,8 +213,3 @@ def _key(stem: list[Any], study: Study, values: Mapping[str, Any]) -> str:
             files[path] = _hash(value)
     text = json.dumps([stem, values, files], sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
-
-
-def problems_of(error: BpusimError) -> str:
-    """An error in one line, for a row."""
-    return " | ".join(str(p) for p in error.problems)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from dataclasses import dataclass, field
+from itertools import islice
 from time import monotonic
 
+from bpusim.errors import BpusimError, StudyError
 from bpusim.study.points import Point
 from bpusim.study.pools import Pool
 from bpusim.study.recompile import Recompiler
-from bpusim.study.run_point import Job, Row, run_jobs
-from bpusim.study.spec import Study
+from bpusim.study.run_point import Job, Row, run_jobs, versions
+from bpusim.study.spec import MEASURES, Study
 
 __all__ = ["jobs_of", "run_points"]
 
@@ -22,25 +24,32 @@ _SECONDS = 0.5
 _MOST = 64
 _TRIES = 2
 """A point that took its worker down with it so many times is not tried again."""
+_BREAKS = 10
+"""Executors that break before any point is done, until it is no point's fault."""
+_LOOK = 0.2
+"""Seconds until who asks to stop is heard at the latest."""
 
 
-def jobs_of(study: Study, points: Sequence[Point], kept: str) -> list[Job]:
-    """``kept``: the folder for traces that are compiled anew."""
+def jobs_of(study: Study, points: Iterable[Point], kept: str, files: tuple[str, ...] = ()) -> Iterator[Job]:
+    """``kept``: the folder for traces that are compiled anew; ``files``: which each needs where it runs."""
     recompiler = Recompiler(kept, tuple(str(s.absolute()) for s in study.sources))
     scenario = str(study.scenario.absolute())
-    return [
+    return (
         Job(
             p.key,
             scenario,
             p.values,
             study.overrides(p.values),
             study.measures,
+            study.measures is MEASURES,
             study.seeds,
             study.infeasible,
             recompiler,
+            files,
+            versions(),
         )
         for p in points
-    ]
+    )
 
 
 @dataclass(slots=True)
@@ -48,33 +57,54 @@ class _Run:
     """Batches on their way. ``size``: points of the next one."""
 
     pool: Pool
-    jobs: list[Job]
+    fresh: Iterator[Job]
+    left: int
+    """Jobs that have not been given to a worker."""
     executor: Executor
     size: int = 1
     under_way: dict[Future[list[Row]], tuple[list[Job], float]] = field(default_factory=dict)
+    back: list[Job] = field(default_factory=list)
+    """A batch that no worker took."""
     alone: list[Job] = field(default_factory=list)
     """Points of a batch whose worker died: one by one, to find which it was."""
     tries: dict[str, int] = field(default_factory=dict)
+    breaks: int = 0
+    """Times that the executor broke."""
+    came: bool = False
+    """Whether a batch has ever come back."""
 
     def fill(self) -> None:
         """Give each worker enough to do."""
-        while len(self.under_way) < self.pool.workers * _AHEAD and (self.jobs or self.alone):
+        while len(self.under_way) < self.pool.workers * _AHEAD and (self.left or self.alone):
             if self.alone:
                 batch = [self.alone.pop()]
                 if self.under_way:  # one at a time: whoever breaks the pool then is known
                     self.alone += batch
                     return
-            else:
-                batch, self.jobs = self.jobs[: self.size], self.jobs[self.size :]
-            self.under_way[self.executor.submit(run_jobs, batch)] = batch, monotonic()
+            else:  # towards the end small ones again, so that no worker waits for the last
+                size = max(min(self.size, self.left // (2 * self.pool.workers)), 1)
+                batch, self.back = self.back or list(islice(self.fresh, size)), []
+                self.left -= len(batch)
+            try:
+                future = self.executor.submit(run_jobs, batch)
+            except BrokenExecutor:
+                self.back = batch
+                self.left += len(batch)
+                raise
+            self.under_way[future] = batch, monotonic()
             if self.alone or (len(batch) == 1 and batch[0].key in self.tries):
                 return
 
     def broke(self) -> list[Row]:
-        """The executor is no more: all that was under way is done again."""
+        """The executor is no more: all that was under way is done again. Raises :class:`StudyError` if no worker has
+        lived to see a point done."""
+        self.breaks += 1
+        if self.breaks == _BREAKS and not self.came:
+            what = f"the workers die before any point is done, on {self.pool.where}"
+            raise StudyError(what, do="run one point by bpusim run, and look at what it needs")
         lost = [job for batch, _ in self.under_way.values() for job in batch]
         self.under_way.clear()
-        self.executor.shutdown(wait=False, cancel_futures=True)
+        self.pool.end(self.executor)
         self.executor = self.pool.make()
         return self.again(lost)
 
@@ -91,14 +121,21 @@ class _Run:
         return rows
 
 
-def run_points(jobs: Sequence[Job], pool: Pool, take: Callable[[list[Row]], None]) -> None:
-    """Run ``jobs`` in ``pool``; ``take`` is given their rows, batch by batch, in whatever order they come."""
-    run = _Run(pool, list(jobs), pool.make())
+def run_points(
+    jobs: Iterable[Job],
+    count: int,
+    pool: Pool,
+    take: Callable[[list[Row]], None],
+    stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Run ``count`` ``jobs`` in ``pool``; ``take`` is given their rows, batch by batch, in whatever order they come.
+    Once ``stop`` says so, the others are left."""
+    run = _Run(pool, iter(jobs), count, pool.make())
     try:
-        run.fill()
-        while run.under_way:
-            ended, _ = wait(run.under_way, return_when=FIRST_COMPLETED)
+        while (run.left or run.alone or run.under_way) and not stop():
             try:
+                run.fill()
+                ended, _ = wait(run.under_way, timeout=_LOOK, return_when=FIRST_COMPLETED)
                 for future in ended:
                     rows = _rows(run, future)
                     if rows:
@@ -107,9 +144,8 @@ def run_points(jobs: Sequence[Job], pool: Pool, take: Callable[[list[Row]], None
                 rows = run.broke()
                 if rows:
                     take(rows)
-            run.fill()
     finally:
-        run.executor.shutdown(wait=False, cancel_futures=True)
+        run.pool.end(run.executor)
 
 
 def _rows(run: _Run, future: Future[list[Row]]) -> list[Row]:
@@ -118,13 +154,21 @@ def _rows(run: _Run, future: Future[list[Row]]) -> list[Row]:
         rows = future.result()
     except run.pool.died:
         return run.again(run.under_way.pop(future)[0])
+    except (BpusimError, BrokenExecutor):
+        raise
+    except (Exception, CancelledError) as e:
+        what = f"points cannot be run on {run.pool.where}: {type(e).__name__}: {e}"
+        raise StudyError(what, do="look at its workers; those before are safe") from e
     batch, since = run.under_way.pop(future)
+    run.came = True
     _adapt(run, len(batch), monotonic() - since)
     return rows
 
 
 def _adapt(run: _Run, points: int, seconds: float) -> None:
-    """Larger batches while they are over sooner than is worth it."""
+    """Larger batches while they are over sooner than is worth it, smaller ones if they take long."""
     if points == run.size:
-        wanted = run.size * 2 if seconds < _SECONDS else max(run.size // 2, 1) if seconds > 8 * _SECONDS else run.size
-        run.size = min(wanted, _MOST, max(len(run.jobs) // (2 * run.pool.workers), 1))
+        if seconds < _SECONDS:
+            run.size = min(run.size * 2, _MOST)
+        elif seconds > 8 * _SECONDS:
+            run.size = max(run.size // 2, 1)

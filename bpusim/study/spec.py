@@ -16,7 +16,7 @@ from bpusim.scenario.section import Count, Section
 from bpusim.study.axes import Axis, axis_of, zipped
 from bpusim.study.rules import Rule
 
-__all__ = ["SampleSpec", "Study", "StudySpec", "load_study", "study_schema"]
+__all__ = ["MEASURES", "SampleSpec", "Study", "StudySpec", "load_study", "study_schema"]
 
 MEASURES = ("total.decode_tokens_per_s", "streams.*.ttft_mean_ms", "streams.*.tpot_mean_ms", "streams.*.itl_p99_ms",
             "streams.*.latency_mean_ms", "streams.*.latency_p99_ms", "streams.*.fps", "streams.*.dropped",

@@ -13,7 +13,7 @@ from types import TracebackType
 from bpusim.errors import Place, StudyError
 from bpusim.study.run_point import Row
 
-__all__ = ["Store", "line_of", "read_rows"]
+__all__ = ["Store", "latest", "line_of", "read_rows"]
 
 _READ = 1 << 20
 
@@ -37,6 +37,11 @@ def read_rows(path: Path) -> Iterator[Row]:
         raise StudyError(f"cannot read results: {e.strerror}", place=Place(str(path))) from None
 
 
+def latest(path: Path) -> dict[str, Row]:
+    """Rows of a file by key; of a point that failed and was run again the new one. Raises as :func:`read_rows`."""
+    return {row["key"]: row for row in read_rows(path)}
+
+
 def _row(path: Path, number: int, line: str) -> Row:
     try:
         row = json.loads(line)
@@ -50,10 +55,13 @@ def _row(path: Path, number: int, line: str) -> Row:
 
 
 class Store:
-    """A file of rows, open for more; nobody else may write to it meanwhile. Use it as a context manager."""
+    """A file of rows, open for more; nobody else may write to it meanwhile. Use it as a context manager.
 
-    def __init__(self, path: Path) -> None:
+    ``retry``: points that failed count as not done."""
+
+    def __init__(self, path: Path, *, retry: bool = False) -> None:
         self.path = path
+        self._retry = retry
         self.done: set[str] = set()
         """Keys of the rows that are there."""
         self.torn = 0
@@ -76,7 +84,8 @@ class Store:
         except OSError:
             what, do = "another sweep writes to this file", "wait for it, or name another file"
             raise StudyError(what, place=Place(str(self.path)), do=do) from None
-        self.done.update(row["key"] for row in read_rows(self.path))
+        rows = latest(self.path).values()
+        self.done.update(row["key"] for row in rows if not (self._retry and row["status"] == "failed"))
         size = os.fstat(self._fd).st_size
         whole = self._whole(size)
         self.torn = size - whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,8 +16,8 @@ from bpusim.study.points import Points, points_of
 from bpusim.study.pools import Pool, local_pool
 from bpusim.study.run_point import Row
 from bpusim.study.runner import jobs_of, run_points
-from bpusim.study.spec import Study, StudySpec, study_of
-from bpusim.study.store import Store, read_rows
+from bpusim.study.spec import MEASURES, Study, StudySpec, study_of
+from bpusim.study.store import Store, latest
 
 __all__ = ["Outcome", "run_study", "sweep"]
 
@@ -26,11 +27,15 @@ class Outcome:
     """Rows of a study in the order of its points; ``there``: so many of them were there before."""
 
     rows: tuple[Row, ...]
+    points: int
+    """More than there are rows if it was stopped."""
     there: int
     left_out: int
     """Points that its conditions left out."""
     torn: int = 0
     """Bytes of a line that a killed run had left."""
+    unmatched: tuple[str, ...] = ()
+    """Figures with a ``*`` in their names that no point has."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -43,23 +48,26 @@ def run_study(
     out: Path | None = None,
     pool: Pool | None = None,
     *,
-    told: Callable[[int, int], None] = lambda _done, _all: None,
+    retry: bool = False,
+    told: Callable[[int, int, int], None] = lambda _done, _there, _all: None,
+    stop: Callable[[], bool] = lambda: False,
     points: Points | None = None,
 ) -> Outcome:
     """Run every point that has no row in ``out`` yet, and append its row there; without ``out`` rows are only returned.
 
-    ``told``: is called with how many points have rows, and how many there are. Raises :class:`BpusimError` for a study
-    that is wrong, before anything runs, and for a file that cannot be written.
+    ``retry``: run those again whose row says that they failed. ``told``: is called with how many points have rows, how
+    many had them before, and how many there are; ``stop``: is asked whether to leave the others. Raises
+    :class:`BpusimError` for a study that is wrong, before anything runs, and for a file that cannot be written.
     """
     found = points if points is not None else points_of(study)
     keys = {p.key for p in found.points}
     with ExitStack() as stack:
-        store = stack.enter_context(Store(out)) if out is not None else None
+        store = stack.enter_context(Store(out, retry=retry)) if out is not None else None
         kept = f"{out}.traces" if out is not None else stack.enter_context(tempfile.TemporaryDirectory())
         there = len(keys & store.done) if store is not None else 0
         rows: dict[str, Row] = {}
         done = there
-        told(done, len(keys))
+        told(done, there, len(keys))
 
         def take(fresh: list[Row]) -> None:
             nonlocal done
@@ -68,26 +76,30 @@ def run_study(
             else:
                 rows.update((row["key"], row) for row in fresh)
             done += len(fresh)
-            told(done, len(keys))
+            told(done, there, len(keys))
 
         left = [p for p in found.points if store is None or p.key not in store.done]
         if left:
-            run_points(jobs_of(study, left, kept), pool if pool is not None else local_pool(), take)
+            jobs = jobs_of(study, left, kept, found.files)
+            run_points(jobs, len(left), pool if pool is not None else local_pool(), take, stop)
         if out is not None:
-            rows = {row["key"]: row for row in read_rows(out) if row["key"] in keys}
+            rows = {key: row for key, row in latest(out).items() if key in keys}
         torn = store.torn if store is not None else 0
-    _check_measures(study, rows)
-    return Outcome(tuple(rows[p.key] for p in found.points), there, found.left_out, torn)
+    unmatched = _unmatched(study, rows)
+    in_order = tuple(rows[p.key] for p in found.points if p.key in rows)
+    return Outcome(in_order, len(found.points), there, found.left_out, torn, unmatched)
 
 
-def _check_measures(study: Study, rows: Mapping[str, Row]) -> None:
-    """A figure that no point has is a mistake."""
+def _unmatched(study: Study, rows: Mapping[str, Row]) -> tuple[str, ...]:
+    """Figures that were asked for and that no point has. Raises :class:`StudyError` if there are no others."""
     good = [row for row in rows.values() if row["status"] == "ok"]
-    if good and not any(row["measures"] for row in good):
-        raise StudyError(
-            f"no point has any of the figures {', '.join(study.measures)}",
-            do="look at the names in summary.json, or by bpusim compare --all",
-        )
+    names = {name for row in good for name in row["measures"]}
+    if good and not names:
+        what, do = f"no point has any of the figures {', '.join(study.measures)}", "look at the names in summary.json"
+        raise StudyError(what, do=do)
+    if not good or study.measures is MEASURES:
+        return ()
+    return tuple(m for m in study.measures if not any(fnmatch.fnmatchcase(n, m) for n in names))
 
 
 def sweep(
@@ -116,4 +128,4 @@ def sweep(
 
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [v for v in values if v is not None]
-    return sum(known) / len(known) if known else None
+    return known[0] if len(known) == 1 else sum(known) / len(known) if known else None

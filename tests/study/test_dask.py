@@ -1,0 +1,88 @@
+"""Points on a Dask cluster of real processes: the same rows, whoever dies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bpusim.errors import StudyError
+from bpusim.study import dask_pool, load_study, local_pool, read_rows, run_study
+
+distributed = pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
+TRACES = Path(__file__).resolve().parents[2] / "traces"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+    ) as found:
+        yield found
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    shutil.copy(TRACES / "qwen2.5-0.5b-int4.trace", tmp_path / "small.trace")
+    (tmp_path / "s.yaml").write_text(
+        "machine: bpu80\nmodels: {chat: {trace: small.trace, cores: bpu0}}\n"
+        "streams: {alice: {chat: chat, prompt: 8, output: 2}}\n"
+    )
+    path = tmp_path / "study.yaml"
+    path.write_text(
+        "scenario: s.yaml\nmeasure: [streams.alice.e2e_mean_ms]\n"
+        "vary: {streams.alice.output: {from: 1, to: 20}, models.chat.cores: [bpu0, bpu1]}\n"
+    )
+    return path
+
+
+def rows(path: Path) -> list[str]:
+    return sorted(path.read_text().splitlines())
+
+
+def test_a_cluster_has_the_rows_that_processes_have(cluster: Any, study: Path, tmp_path: Path) -> None:
+    found = load_study(study)
+    run_study(found, tmp_path / "here.jsonl", local_pool(1))
+    run_study(found, tmp_path / "there.jsonl", dask_pool(cluster.scheduler_address))
+    assert rows(tmp_path / "here.jsonl") == rows(tmp_path / "there.jsonl")
+    assert len(rows(tmp_path / "here.jsonl")) == 40
+
+
+def test_points_of_a_worker_that_is_killed_run_again(cluster: Any, study: Path, tmp_path: Path) -> None:
+    found = load_study(study)
+    out = tmp_path / "r.jsonl"
+    victim = next(iter(cluster.workers.values())).pid
+    killed = []
+
+    def told(done: int, _there: int, _all: int) -> None:
+        if done >= 3 and not killed:
+            killed.append(victim)
+            os.kill(victim, signal.SIGKILL)
+
+    outcome = run_study(found, out, dask_pool(cluster.scheduler_address), told=told)
+    assert killed
+    assert outcome.counts == {"ok": 40}
+    assert len({r["key"] for r in read_rows(out)}) == len(rows(out)) == 40
+    run_study(found, tmp_path / "here.jsonl", local_pool(2))
+    assert rows(out) == rows(tmp_path / "here.jsonl")
+
+
+def test_no_scheduler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    import bpusim.study.pools as pools
+
+    monkeypatch.setattr(pools, "_TIMEOUT", "1s")
+    with pytest.raises(StudyError, match=r"no Dask scheduler at tcp://127\.0\.0\.1:1"):
+        dask_pool("tcp://127.0.0.1:1")
+
+
+def test_a_cluster_without_workers_is_told() -> None:
+    with (
+        distributed.LocalCluster(n_workers=0, dashboard_address=":0", processes=False, silence_logs=50) as empty,
+        pytest.raises(StudyError, match=r"has no workers; start some: dask worker"),
+    ):
+        dask_pool(empty.scheduler_address)
