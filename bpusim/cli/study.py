@@ -31,7 +31,7 @@ def _asked(command: _Command) -> _Command:
                 "--study", "spec", type=click.Path(path_type=Path), metavar="STUDY",
                 help="The study file: its slo and cost, and its rows only.",
             ),
-            click.option("--figure", "figures", multiple=True, metavar="NAME", help="Figures; * for any part of a name."),
+            click.option("--figure", "figures", multiple=True, metavar="NAME", help="Figures; * for any part."),
             click.option("--pair", metavar="A,B", help="Two parameters for the heat map; those that matter most."),
             click.option("--slo", multiple=True, metavar="CONDITION", help="A limit: 'streams.*.ttft_p99_ms <= 200'."),
             click.option("--cost", default="", metavar="EXPR", help="What makes a machine small: an expression."),

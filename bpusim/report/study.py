@@ -91,7 +91,8 @@ def _sections(s: Studied, parts: Sequence[str]) -> Iterator[tuple[Table, Sequenc
             yield _front(s.front), [*_more(len(s.front.points) - _POINTS), *s.front.notes]
         elif part == "smallest" and s.smallest is not None:
             yield _conditions(s.smallest), ()
-            yield _candidates(s.smallest), [*_more(len(s.smallest.candidates) - _POINTS), *s.smallest.notes]
+            below = [f"cost: {s.smallest.cost}"] if s.smallest.cost else []
+            yield _candidates(s.smallest), [*_more(len(s.smallest.candidates) - _POINTS), *below, *s.smallest.notes]
 
 
 _SENSITIVITY = {
@@ -175,10 +176,10 @@ def _conditions(s: Smallest) -> Table:
 
 
 def _candidates(s: Smallest) -> Table:
-    by = f"by cost: {s.cost}" if s.cost else "small in every numeric parameter"
+    by = "by cost" if s.cost else "small in every numeric parameter"
     title = f"Smallest that meets them, {by}" if s.met else "None meets all; the nearest first"
     costs = ["cost"] if s.cost else []
-    table = plain_table(_escaped(title), "point", *costs, "room to the limits", "seeds", "")
+    table = plain_table(title, "point", *costs, "room to the limits", "seeds", "")
     for c in s.candidates[:_POINTS]:
         cost = ["-" if c.cost is None else f"{c.cost:.5g}"] if s.cost else []
         verdict = Text("smallest", GOOD) if c.smallest else Text("meets" if c.met else "misses", GOOD if c.met else BAD)

@@ -6,8 +6,8 @@ import csv
 import io
 import json
 import math
-import statistics
 import os
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -32,9 +32,9 @@ _HOLES = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A parameter, or several that only change together. ``level``: of each row, its place among ``labels``; ``at``:
-    its value in the base unit, None unless all are numbers. ``band``, ``band_labels``, ``band_at``: the same where
-    values are shown in ranges."""
+    """A parameter, or several that only change together, told by as many of them as it takes. ``level``: of each row,
+    its place among ``labels``; ``at``: its value in the base unit, None unless all are numbers. ``band``,
+    ``band_labels``, ``band_at``: the same where values are shown in ranges."""
 
     name: str
     paths: tuple[str, ...]
@@ -75,7 +75,7 @@ class Data:
 
     def point(self, row: int) -> str:
         """Its parameters in one line, those that are varied."""
-        return ", ".join(f"{short(f.name)} {f.labels[f.level[row]]}" for f in self.factors if f.varied)
+        return ", ".join(f"{short(f.paths[0])} {f.labels[f.level[row]]}" for f in self.factors if f.varied)
 
 
 def gather(rows: Iterable[Row], axes: Sequence[Axis] = ()) -> Data:
@@ -93,8 +93,8 @@ def gather(rows: Iterable[Row], axes: Sequence[Axis] = ()) -> Data:
         first = next(iter(errors), "")
         raise StudyError(f"none of the {len(every)} rows has a result: {first}", do="mend the study, and run it again")
     paths = list(every[0]["point"])
-    found = [a.paths for a in axes] or _together(good, paths)
-    levels = [len({_key(row, group) for row in every}) for group in found]
+    found = [a.paths for a in axes] or _together(every, paths)
+    levels = [_count(every, group) for group in found]
     drawn = math.prod(levels) * _HOLES > len(every)
     factors = tuple(_factor(good, group, _given(axes, group), drawn=drawn) for group in found)
     names = list(dict.fromkeys(name for row in good for name in row["measures"]))
@@ -167,19 +167,25 @@ def _order(point: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _together(rows: Sequence[Row], paths: Sequence[str]) -> list[tuple[str, ...]]:
-    """Parameters each of whose values tells that of the other: one group. Numbers that were all drawn are none."""
+    """Parameters that do not come in all combinations are one group, if that makes the rows a full grid and a group has
+    less than half of its combinations; so a zip is known, and a grid with holes, or a drawn sample, stays as it is."""
+    alone: list[tuple[str, ...]] = [(p,) for p in paths]
     groups: list[list[str]] = []
     for path in paths:
-        for group in groups:
-            pairs = {(_key(r, [group[0]]), _key(r, [path])) for r in rows}
-            firsts, others = {a for a, _ in pairs}, {b for _, b in pairs}
-            texts = any(_number(r["point"][p]) is None for r in rows for p in (group[0], path))
-            if len(pairs) == len(firsts) == len(others) > 1 and (texts or len(pairs) < len(rows)):
-                group.append(path)
-                break
-        else:
-            groups.append([path])
-    return [tuple(g) for g in groups]
+        meets = [g for g in groups if any(_count(rows, [path, p]) < _product(rows, [path, p]) for p in g)]
+        groups = [g for g in groups if g not in meets] + [[p for g in meets for p in g] + [path]]
+    groups.sort(key=lambda g: paths.index(g[0]))
+    whole = math.prod(_count(rows, g) for g in groups) == len(rows)
+    zips = all(len(g) == 1 or _count(rows, g) <= _HOLES * _product(rows, g) for g in groups)
+    return [tuple(g) for g in groups] if whole and zips and len(groups) > 1 else alone
+
+
+def _count(rows: Sequence[Row], group: Sequence[str]) -> int:
+    return len({_key(row, group) for row in rows})
+
+
+def _product(rows: Sequence[Row], group: Sequence[str]) -> int:
+    return math.prod(_count(rows, [p]) for p in group)
 
 
 def _given(axes: Sequence[Axis], group: tuple[str, ...]) -> list[str]:
@@ -194,15 +200,18 @@ def _factor(rows: Sequence[Row], group: tuple[str, ...], given: Sequence[str], *
         ordered.sort(key=lambda k: given.index(k) if k in given else len(given))
     place = {k: n for n, k in enumerate(ordered)}
     level = np.array([place[_key(row, group)] for row in rows], dtype=np.intp)
-    labels = tuple(" / ".join(label(v) for v in values[k] if v is not None) or "none" for k in ordered)
-    numbers = [_number(values[k][0]) for k in ordered] if len(group) == 1 else [None]
+    shown = next(n for n in range(1, len(group) + 1) if len({_key_of(values[k][:n]) for k in ordered}) == len(ordered))
+    labels = tuple(" / ".join(label(v) for v in values[k][:shown] if v is not None) or "none" for k in ordered)
+    numbers = [_number(values[k][0]) for k in ordered] if shown == 1 else [None]
     known = [n for n in numbers if n is not None]
     at = None
     if len(known) == len(ordered) and len({unit for _, unit in known}) == 1:
-        at = np.array([n for n, _ in known])[level]
+        at = np.array([n for n, _ in known], dtype=float)[level]
     name = group[0] + (f" & {len(group) - 1} with it" if len(group) > 1 else "")
     if at is None or not drawn or len(ordered) <= _MOST_LEVELS:
-        spots = tuple(at[level == k][0] for k in range(len(ordered))) if at is not None else (None,) * len(ordered)
+        spots = (
+            tuple(float(at[level == k][0]) for k in range(len(ordered))) if at is not None else (None,) * len(ordered)
+        )
         return Factor(name, group, labels, level, at, level, labels, spots)
     cuts = np.linspace(0, len(ordered), _RANGES + 1).astype(int)
     band = np.searchsorted(cuts[1:], level, side="right").astype(np.intp)

@@ -54,4 +54,6 @@ def front(judge: Judge, wanted: Sequence[tuple[Rule, bool]]) -> Front:
         for (row, values), flag in zip(table.items(), flags, strict=True)
     ]
     points.sort(key=lambda p: (not p.best, [s * v for s, v in zip(signs, p.values, strict=True)], p.point))
-    return Front(tuple(Objective(rule.text, more) for rule, more in wanted), tuple(points), tuple(notes))
+    notes += [f"cost: {rule.text}" for rule, _ in wanted if rule.key == "cost"]
+    objectives = tuple(Objective("cost" if rule.key == "cost" else rule.text, more) for rule, more in wanted)
+    return Front(objectives, tuple(points), tuple(notes))
