@@ -91,8 +91,9 @@ def _sections(s: Studied, parts: Sequence[str]) -> Iterator[tuple[Table, Sequenc
             yield _front(s.front), [*_more(len(s.front.points) - _POINTS), *s.front.notes]
         elif part == "smallest" and s.smallest is not None:
             yield _conditions(s.smallest), ()
-            below = [f"cost: {s.smallest.cost}"] if s.smallest.cost else []
-            yield _candidates(s.smallest), [*_more(len(s.smallest.candidates) - _POINTS), *below, *s.smallest.notes]
+            below = [*_more(len(s.smallest.candidates) - _POINTS), *_missed(s.smallest)]
+            below += [f"cost: {s.smallest.cost}"] if s.smallest.cost else []
+            yield _candidates(s.smallest), [*below, *s.smallest.notes]
 
 
 _SENSITIVITY = {
@@ -186,6 +187,15 @@ def _candidates(s: Smallest) -> Table:
         rooms = ", ".join("-" if r is None else f"{r:+.1%}" for r in c.room.values())
         table.add_row(Text(c.point), *cost, rooms, f"{c.seeds[0]}/{c.seeds[1]}", verdict)
     return table
+
+
+def _missed(s: Smallest) -> list[str]:
+    """What the nearest point lacks, if none meets all."""
+    if s.met or not s.candidates:
+        return []
+    nearest = s.candidates[0]
+    short = [f"{c} by {-r:.1%}" for c, r in nearest.room.items() if r is not None and r < 0]
+    return [f"nearest: {nearest.point}; it misses {' and '.join(short)}"] if short else []
 
 
 def _csv(s: Studied, part: str, out: TextIO) -> None:

@@ -116,7 +116,7 @@ def _effect(ax: Axes, e: Effect, colour: str, room: int) -> None:
 
 
 def _places(ax: Axes, levels: Sequence[Level], room: int) -> list[float]:
-    """Where values stand: numbers to scale, text side by side; labels are slanted where ``room`` letters are too few."""
+    """Where values stand: numbers to scale, text side by side; labels slant where ``room`` letters are too few."""
     spots = [level.at for level in levels if level.at is not None]
     numeric = len(spots) == len(levels) and len(spots) > 1 and not any(" to " in level.label for level in levels)
     places = spots if numeric else [float(k) for k in range(len(levels))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ _BEST, _MET, _MISSED = "#228833", "#4477aa", "#ee6677"
 _LISTED = 10
 """Points of the front that are named."""
 _BARS = 16
+_WIDTH = 110
+"""Letters of a line below a chart."""
 
 
 def draw_pareto(front: Front | None) -> Figure:
@@ -44,13 +47,19 @@ def draw_pareto(front: Front | None) -> Figure:
         lines.append(f"and {len(groups) - _LISTED} more")
     for ax in below:
         ax.set_axis_off()
-    below[0].text(0, 1, "\n".join(lines), va="top", fontsize=8, color=INK, transform=below[0].transAxes, clip_on=False)
+    _lines(below[0], lines)
     return figure
+
+
+def _lines(ax: Axes, lines: Sequence[str]) -> None:
+    """Text below a chart, which does not change its width."""
+    text = ax.text(0, 1, "\n".join(lines), va="top", fontsize=8, color=INK, transform=ax.transAxes)
+    text.set_in_layout(False)
 
 
 def _names(points: Sequence[str]) -> str:
     more = f", and {len(points) - 1} more alike" if len(points) > 1 else ""
-    return shown(points[0], 120) + more
+    return shown(points[0], _WIDTH) + more
 
 
 def _plane(ax: Axes, front: Front, k: int, listed: Sequence[tuple[float, ...]]) -> None:
@@ -93,11 +102,12 @@ def draw_smallest(found: Smallest | None) -> Figure:
     lines += [] if found.met else ["no point meets all limits"]
     if len(known) < len(rooms):
         lines.append(f"{len(rooms) - len(known)} points are not drawn: not measured, or no comparison")
+    lines = [part for t in lines for part in textwrap.wrap(t, _WIDTH, subsequent_indent="    ")]
     tall = 3.3 if found.cost else 0.6 + 0.27 * min(len(known), _BARS)
     figure, (ax, below) = sheet(WIDE, [tall, 0.2 + 0.17 * len(lines)])
     (_costs if found.cost else _bars)(ax, known)
     below.set_axis_off()
-    below.text(0, 1, "\n".join(shown(t, 170) for t in lines), va="top", fontsize=8, transform=below.transAxes)
+    _lines(below, lines)
     return figure
 
 
@@ -110,6 +120,8 @@ def _costs(ax: Axes, known: Sequence[tuple[Candidate, float]]) -> None:
     ax.axhline(0, color=INK, linewidth=0.9)
     for name, colour in kinds.items():
         chosen = [(c.cost or 0.0, room) for c, room in known if _colour(c) == colour]
+        if not chosen:
+            continue
         ax.scatter([c for c, _ in chosen], [r for _, r in chosen], s=60 if colour == _BEST else 26, color=colour,
                    marker={"smallest": "*", "meets all": "o", "misses": "x"}[name], label=name, zorder=3)  # fmt: skip
     ax.set_xlabel("cost (less is smaller)")
