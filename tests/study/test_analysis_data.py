@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from studies import grid, rows_of, written
+from study_rows import grid, rows_of, written
 
 from bpusim.errors import StudyError
 from bpusim.study.analysis import Asked, analyse
@@ -20,7 +20,7 @@ def test_no_rows_is_an_error() -> None:
 
 
 def test_no_row_with_a_result_is_an_error_that_says_why() -> None:
-    rows = rows_of(grid({"a": [1, 2]}), lambda p: {"error": "too hot"})
+    rows = rows_of(grid({"a": [1, 2]}), lambda _: {"error": "too hot"})
     with pytest.raises(StudyError, match="none of the 2 rows has a result: too hot"):
         gather(rows)
 
@@ -38,7 +38,7 @@ def test_failed_rows_are_counted_with_their_errors(tmp_path: Path) -> None:
 
 
 def test_values_are_in_the_order_of_numbers_and_quantities() -> None:
-    rows = rows_of(grid({"rate": ["25 GB/s", "8 GB/s", "800 MB/s"], "n": [10, 9]}), lambda p: {"y": 1})
+    rows = rows_of(grid({"rate": ["25 GB/s", "8 GB/s", "800 MB/s"], "n": [10, 9]}), lambda _: {"y": 1})
     rate, n = gather(rows).factors
     assert rate.labels == ("800 MB/s", "8 GB/s", "25 GB/s")
     assert rate.band_at == (8e8, 8e9, 25e9)
@@ -46,25 +46,25 @@ def test_values_are_in_the_order_of_numbers_and_quantities() -> None:
 
 
 def test_text_is_in_natural_order_whatever_the_order_of_rows_and_in_that_of_the_study_if_it_is_known() -> None:
-    rows = rows_of(grid({"m": ["x10", "x2", "big"]}), lambda p: {"y": 1})
+    rows = rows_of(grid({"m": ["x10", "x2", "big"]}), lambda _: {"y": 1})
     assert gather(rows).factors[0].labels == gather(rows[::-1]).factors[0].labels == ("big", "x2", "x10")
     assert gather(rows, [axis_of("m", ["x2", "big", "x10"])]).factors[0].labels == ("x2", "big", "x10")
 
 
 def test_values_of_all_kinds_are_labels() -> None:
     values = [None, True, 2, 1.5, "text", ["bpu0", "bpu1"], {"a": 1}]
-    (factor,) = gather(rows_of(grid({"m": values}), lambda p: {"y": 1})).factors
+    (factor,) = gather(rows_of(grid({"m": values}), lambda _: {"y": 1})).factors
     assert factor.at is None
     assert set(factor.labels) == {"none", "true", "2", "1.5", "text", '["bpu0", "bpu1"]', '{"a": 1}'}
 
 
 def test_numbers_of_two_units_are_no_numbers() -> None:
-    (factor,) = gather(rows_of(grid({"m": ["1 s", "1 GB"]}), lambda p: {"y": 1})).factors
+    (factor,) = gather(rows_of(grid({"m": ["1 s", "1 GB"]}), lambda _: {"y": 1})).factors
     assert factor.at is None
 
 
 def test_a_rate_that_is_no_whole_number_is_a_number() -> None:
-    (factor,) = gather(rows_of(grid({"m": ["12.5 Hz", "30 Hz"]}), lambda p: {"y": 1})).factors
+    (factor,) = gather(rows_of(grid({"m": ["12.5 Hz", "30 Hz"]}), lambda _: {"y": 1})).factors
     assert factor.band_at == (12.5, 30.0)
 
 
@@ -72,7 +72,7 @@ ZIP = [{"n": n, "x": x, "y": y} for n, x, y in ((1, "a", "a"), (2, "b", "a"), (3
 
 
 def test_parameters_of_a_zip_are_one_even_if_the_study_is_not_known() -> None:
-    rows = rows_of([{"d": d} | z for d in (10, 20) for z in ZIP], lambda p: {"y": 1})
+    rows = rows_of([{"d": d} | z for d in (10, 20) for z in ZIP], lambda _: {"y": 1})
     data = gather(rows)
     assert [f.paths for f in data.factors] == [("d",), ("n", "x", "y")]
     assert data.design == "grid"
@@ -82,14 +82,14 @@ def test_parameters_of_a_zip_are_one_even_if_the_study_is_not_known() -> None:
 
 def test_a_zip_is_told_by_as_many_parameters_as_it_takes() -> None:
     axis = zipped([Axis((n,), tuple((z[n],) for z in ZIP)) for n in ("x", "y", "n")])
-    factor = gather(rows_of(ZIP, lambda p: {"y": 1}), [axis]).factors[0]
+    factor = gather(rows_of(ZIP, lambda _: {"y": 1}), [axis]).factors[0]
     assert factor.labels == ("a / a", "b / a", "b / c")
     assert factor.at is None
 
 
 def test_a_grid_without_a_few_points_is_one_with_holes() -> None:
     points = [p for p in grid({"a": [1, 2, 3], "b": [1, 2]}) if p != {"a": 3, "b": 1}]
-    data = gather(rows_of(points, lambda p: {"y": 1}))
+    data = gather(rows_of(points, lambda _: {"y": 1}))
     assert data.design == "grid with holes"
     assert [f.paths for f in data.factors] == [("a",), ("b",)]
 
@@ -103,25 +103,25 @@ def test_a_value_at_which_no_point_has_a_result_leaves_a_full_grid() -> None:
 
 def test_a_drawn_sample_is_seen_and_shown_in_ranges() -> None:
     points = [{"a": k, "b": (7 * k) % 40} for k in range(40)]
-    data = gather(rows_of(points, lambda p: {"y": 1}))
+    data = gather(rows_of(points, lambda _: {"y": 1}))
     assert data.design == "drawn"
     assert data.factors[0].band_labels == ("0 to 7", "8 to 15", "16 to 23", "24 to 31", "32 to 39")
     assert data.factors[0].band_at == (3.5, 11.5, 19.5, 27.5, 35.5)
 
 
 def test_rows_of_two_studies_are_refused() -> None:
-    rows = rows_of([{"a": 1}, {"b": 2}], lambda p: {"y": 1})
+    rows = rows_of([{"a": 1}, {"b": 2}], lambda _: {"y": 1})
     with pytest.raises(StudyError, match="rows of 2 studies: they vary a / b"):
         gather(rows)
 
 
 def test_two_rows_of_one_point_are_refused() -> None:
     with pytest.raises(StudyError, match="1 points have several rows"):
-        gather(rows_of([{"a": 1}, {"a": 1}], lambda p: {"y": 1}))
+        gather(rows_of([{"a": 1}, {"a": 1}], lambda _: {"y": 1}))
 
 
 def test_figures_by_pattern_and_a_near_miss() -> None:
-    data = gather(rows_of(grid({"a": [1]}), lambda p: {"streams.al.x_ms": 1, "streams.bo.x_ms": 2, "total": 3}))
+    data = gather(rows_of(grid({"a": [1]}), lambda _: {"streams.al.x_ms": 1, "streams.bo.x_ms": 2, "total": 3}))
     assert figures_of(data, ["streams.*.x_ms"]) == ["streams.al.x_ms", "streams.bo.x_ms"]
     assert len(figures_of(data, [])) == 3
     with pytest.raises(StudyError, match="did you mean 'total'"):
@@ -144,7 +144,7 @@ def test_constant_and_unmeasured_figures_are_told_and_left_out(tmp_path: Path) -
 
 
 def test_one_point_has_nothing_to_compare(tmp_path: Path) -> None:
-    found = analyse(written(rows_of([{"a": 1}], lambda p: {"y": 2}), tmp_path / "r.jsonl"))
+    found = analyse(written(rows_of([{"a": 1}], lambda _: {"y": 2}), tmp_path / "r.jsonl"))
     assert found.notes == ("one point has a result: there is nothing to compare it with",)
     assert (found.effects, found.maps, found.sensitivity) == ((), (), ())
 

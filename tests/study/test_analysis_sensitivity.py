@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import qmc
-from studies import grid, rows_of, written
+from study_rows import grid, rows_of, written
 
 from bpusim.metrics.studied import Sensitivity
 from bpusim.study.analysis import analyse
