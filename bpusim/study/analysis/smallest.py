@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from bpusim.errors import StudyError
 from bpusim.metrics.studied import Candidate, Smallest
 from bpusim.study.analysis.objectives import Judge
+from bpusim.study.analysis.pareto import best
 from bpusim.study.rules import Rule
 
 __all__ = ["smallest"]
@@ -27,7 +28,7 @@ def smallest(judge: Judge, limits: Sequence[Rule], cost: Rule | None) -> Smalles
         least = min((v for v in costs.values() if v is not None), default=None)
         small = {row for row, v in costs.items() if v == least}
     else:
-        small = {row for row in met if not any(_smaller(judge, other, row) for other in met)}
+        small = _least(judge, met)
     flagged = [_flag(c, row in small) for row, c in enumerate(judged)]
     flagged.sort(key=_order)
     counts = {
@@ -61,18 +62,17 @@ def _holds(judge: Judge, condition: Rule, row: int, seed: int | None = None) -> 
     return known is not None and condition.holds(known)
 
 
-def _smaller(judge: Judge, one: int, other: int) -> bool:
-    less = False
-    for f in judge.data.factors:
-        a, b = f.level[one], f.level[other]
-        if f.at is not None:
-            a, b = f.at[one], f.at[other]
-            if a > b:
-                return False
-            less |= bool(a < b)
-        elif a != b:
-            return False
-    return less
+def _least(judge: Judge, met: Sequence[int]) -> set[int]:
+    """Those that no other is as small as in every number, with the same text."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for row in met:
+        alike = tuple(int(f.level[row]) for f in judge.data.factors if f.at is None)
+        groups.setdefault(alike, []).append(row)
+    small: set[int] = set()
+    for rows in groups.values():
+        flags = best([[float(f.at[row]) for f in judge.data.factors if f.at is not None] for row in rows])
+        small |= {row for row, flag in zip(rows, flags, strict=True) if flag}
+    return small
 
 
 def _flag(c: Candidate, small: bool) -> Candidate:
