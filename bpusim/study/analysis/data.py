@@ -64,7 +64,7 @@ class Data:
 
     def seeds(self, figure: str) -> NDArray[np.float64] | None:
         """A row each, a column a seed; None if rows have different numbers of them, or values are missing."""
-        values = [row["measures"].get(figure, []) for row in self.rows]
+        values = [row.get("measures", {}).get(figure, []) for row in self.rows]
         if len({len(v) for v in values}) != 1 or any(x is None for v in values for x in v):
             return None
         return np.array(values, dtype=float)
@@ -94,11 +94,11 @@ def gather(rows: Iterable[Row], axes: Sequence[Axis] = ()) -> Data:
         raise StudyError(f"none of the {len(every)} rows has a result: {first}", do="mend the study, and run it again")
     paths = list(every[0]["point"])
     found = [a.paths for a in axes] or _together(every, paths)
-    levels = [_count(every, group) for group in found]
+    levels = [len({_key(row, group) for row in every}) for group in found]
     drawn = math.prod(levels) * _HOLES > len(every)
     factors = tuple(_factor(good, group, _given(axes, group), drawn=drawn) for group in found)
-    names = list(dict.fromkeys(name for row in good for name in row["measures"]))
-    means = {name: np.array([_mean(row["measures"].get(name, ())) for row in good]) for name in names}
+    names = list(dict.fromkeys(name for row in good for name in row.get("measures", {})))
+    means = {name: np.array([_mean(row.get("measures", {}).get(name, ())) for row in good]) for name in names}
     whole = math.prod(len(f.labels) for f in factors) == len(good)
     design = "grid" if whole else "drawn" if drawn else "grid with holes"
     return Data(tuple(good), factors, means, counts, errors, design)
@@ -169,23 +169,21 @@ def _order(point: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 def _together(rows: Sequence[Row], paths: Sequence[str]) -> list[tuple[str, ...]]:
     """Parameters that do not come in all combinations are one group, if that makes the rows a full grid and a group has
     less than half of its combinations; so a zip is known, and a grid with holes, or a drawn sample, stays as it is."""
-    alone: list[tuple[str, ...]] = [(p,) for p in paths]
+    keys = {p: [_key(row, (p,)) for row in rows] for p in paths}
+
+    def count(group: Sequence[str]) -> int:
+        return len(set(zip(*(keys[p] for p in group), strict=True)))
+
+    counts = {p: count([p]) for p in paths}
     groups: list[list[str]] = []
     for path in paths:
-        meets = [g for g in groups if any(_count(rows, [path, p]) < _product(rows, [path, p]) for p in g)]
+        meets = [g for g in groups if any(count([path, p]) < counts[path] * counts[p] for p in g)]
         groups = [g for g in groups if g not in meets] + [[p for g in meets for p in g] + [path]]
     groups.sort(key=lambda g: paths.index(g[0]))
-    whole = math.prod(_count(rows, g) for g in groups) == len(rows)
-    zips = all(len(g) == 1 or _count(rows, g) <= _HOLES * _product(rows, g) for g in groups)
+    whole = math.prod(map(count, groups)) == len(rows)
+    zips = all(len(g) == 1 or count(g) <= _HOLES * math.prod(counts[p] for p in g) for g in groups)
+    alone: list[tuple[str, ...]] = [(p,) for p in paths]
     return [tuple(g) for g in groups] if whole and zips and len(groups) > 1 else alone
-
-
-def _count(rows: Sequence[Row], group: Sequence[str]) -> int:
-    return len({_key(row, group) for row in rows})
-
-
-def _product(rows: Sequence[Row], group: Sequence[str]) -> int:
-    return math.prod(_count(rows, [p]) for p in group)
 
 
 def _given(axes: Sequence[Axis], group: tuple[str, ...]) -> list[str]:
@@ -194,12 +192,13 @@ def _given(axes: Sequence[Axis], group: tuple[str, ...]) -> list[str]:
 
 
 def _factor(rows: Sequence[Row], group: tuple[str, ...], given: Sequence[str], *, drawn: bool) -> Factor:
-    values = {_key(row, group): [row["point"][p] for p in group] for row in rows}
+    keys = [_key(row, group) for row in rows]
+    values = {key: [row["point"][p] for p in group] for key, row in zip(keys, rows, strict=True)}
     ordered = sorted(values, key=lambda k: [_natural(v) for v in values[k]])
     if not all(_number(v) is not None for cells in values.values() for v in cells) or len(group) > 1:
         ordered.sort(key=lambda k: given.index(k) if k in given else len(given))
     place = {k: n for n, k in enumerate(ordered)}
-    level = np.array([place[_key(row, group)] for row in rows], dtype=np.intp)
+    level = np.array([place[k] for k in keys], dtype=np.intp)
     shown = next(n for n in range(1, len(group) + 1) if len({_key_of(values[k][:n]) for k in ordered}) == len(ordered))
     labels = tuple(" / ".join(label(v) for v in values[k][:shown] if v is not None) or "none" for k in ordered)
     numbers = [_number(values[k][0]) for k in ordered] if shown == 1 else [None]

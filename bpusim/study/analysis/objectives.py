@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -32,19 +32,16 @@ class Judge:
 
     data: Data
     lookup: Lookup = unknown
+    _figures: dict[tuple[str, str], dict[str, list[str]]] = field(default_factory=dict)
 
     def known(self, rule: Rule, row: int, seed: int | None = None) -> dict[str, Any] | None:
         """Values of the paths of ``rule``; None if one was not measured here. ``seed``: of one run, not the mean."""
-        point, measures = self.data.rows[row]["point"], self.data.rows[row]["measures"]
+        point, measures = self.data.rows[row]["point"], self.data.rows[row].get("measures", {})
         out: dict[str, Any] = {}
-        for path in rule.paths():
+        for path, names in self.figures(rule).items():
             if path in point:
                 out[path] = point[path]
-            elif path in self.data.means or "*" in path:
-                names = [n for n in self.data.means if fnmatchcase(n, path)]
-                if not names:
-                    raise StudyError(f"{rule.key}: no row has the figure '{path}'",
-                                     do=did_you_mean(path, list(self.data.means)))  # fmt: skip
+            elif names:
                 values = [_value(measures[n], seed) for n in names if n in measures]
                 if not values or None in values:
                     return None
@@ -52,6 +49,20 @@ class Judge:
             else:
                 out[path] = self.lookup(path)
         return out
+
+    def figures(self, rule: Rule) -> dict[str, list[str]]:
+        """Figures that each of its paths names; none for a parameter. Raises :class:`StudyError` for ``*`` of none."""
+        key = (rule.key, rule.text)
+        if key not in self._figures:  # for all points, once
+            every = list(self.data.means)
+            found = {}
+            for path in rule.paths():
+                found[path] = [n for n in every if (fnmatchcase(n, path) if "*" in path else n == path)]
+                if "*" in path and not found[path]:
+                    what = f"{rule.key}: no row has the figure '{path}'"
+                    raise StudyError(what, do=did_you_mean(path, every))
+            self._figures[key] = found
+        return self._figures[key]
 
     def number(self, rule: Rule, row: int, *, more: bool = False) -> float | None:
         """What an expression comes to; of several figures the worst. None where something was not measured."""

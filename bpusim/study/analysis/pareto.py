@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from bpusim.errors import StudyError
 from bpusim.metrics.studied import Front, FrontPoint, Objective
 from bpusim.study.analysis.objectives import Judge
@@ -17,15 +19,15 @@ def best(points: Sequence[Sequence[float]]) -> list[bool]:
 
     In the order of their numbers only an earlier point can beat a later one, so one pass against the front is exact.
     """
-    order = sorted(range(len(points)), key=lambda k: tuple(points[k]))
-    kept: list[Sequence[float]] = []
+    table = np.array(points, dtype=float)
     out = [False] * len(points)
-    for k in order:
-        p = points[k]
-        if not any(tuple(q) != tuple(p) and all(a <= b for a, b in zip(q, p, strict=True)) for q in kept):
+    kept, n = np.empty_like(table), 0
+    for k in np.lexsort(table.T[::-1]).tolist() if len(table) else ():
+        p = table[k]
+        if not ((kept[:n] <= p).all(axis=1) & (kept[:n] < p).any(axis=1)).any():
             out[k] = True
-            if not kept or tuple(kept[-1]) != tuple(p):
-                kept.append(p)
+            kept[n] = p
+            n += 1
     return out
 
 

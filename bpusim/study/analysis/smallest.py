@@ -40,8 +40,9 @@ def smallest(judge: Judge, limits: Sequence[Rule], cost: Rule | None) -> Smalles
 
 
 def _judged(judge: Judge, conditions: Sequence[Rule], cost: Rule | None, row: int) -> Candidate:
-    runs = max((len(v) for v in judge.data.rows[row]["measures"].values()), default=1)
-    good = sum(all(_holds(judge, c, row, seed) for c in conditions) for seed in range(runs))
+    runs = max((len(v) for v in judge.data.rows[row].get("measures", {}).values()), default=1)
+    met = all(_holds(judge, c, row) for c in conditions)
+    good = sum(all(_holds(judge, c, row, seed) for c in conditions) for seed in range(runs)) if runs > 1 else int(met)
     room = {}
     for c in conditions:
         known = judge.known(c, row)
@@ -50,7 +51,7 @@ def _judged(judge: Judge, conditions: Sequence[Rule], cost: Rule | None, row: in
         judge.data.point(row),
         judge.data.rows[row]["point"],
         judge.number(cost, row) if cost is not None else None,
-        all(_holds(judge, c, row) for c in conditions),
+        met,
         False,
         room,
         (good, runs),
