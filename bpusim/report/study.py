@@ -8,16 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TextIO
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from bpusim.metrics.studied import Front, HeatMap, Sensitivity, Smallest, Studied
-from bpusim.report.plain import markdown_table, markdown_text, plain_table
+from bpusim.report.plain import markdown_table, markdown_text, narrow, plain_table
 from bpusim.report.styles import BAD, GOOD
 
 __all__ = ["PARTS", "write_studied"]
 
 PARTS = ("effects", "pairs", "sensitivity", "pareto", "smallest")
+_POINT = "point"
 _POINTS = 12
 """Points of a table; JSON and CSV have all."""
 
@@ -46,20 +48,55 @@ def _tables(studied: Studied, parts: Sequence[str], out: TextIO) -> None:
     for line in _head(studied):
         console.print(line, markup=False, soft_wrap=True)
     for table, lines in _sections(studied, parts):
-        console.print()
-        needed = console.measure(table, options=console.options.update(width=10_000)).maximum
-        if not console.is_terminal:  # a file is as wide as it needs to be
-            console.width = max(console.width, needed)
-        console.print(table)
+        if table is not None and not console.is_terminal:  # a file is as wide as it needs to be
+            console.width = max(console.width, _width(table, console))
+        for part in _parts(table, console) if table is not None else ():
+            narrow(part, console.width)
+            console.print()
+            console.print(f"[bold]{part.title}[/bold]", soft_wrap=not console.is_terminal)
+            part.title = None  # rich would make it no wider than the table
+            console.print(part)
         for line in lines:
             console.print(line, markup=False, soft_wrap=True)
+
+
+def _width(table: Table, console: Console) -> int:
+    return console.measure(table, options=console.options.update(width=10_000)).maximum
+
+
+def _parts(table: Table, console: Console) -> list[Table]:
+    """A table that is too wide as several, each with the first column and as many others as there is room for; not one
+    of points, whose names break into lines."""
+    if table.columns[0].header == _POINT:
+        return [table]
+    others = list(range(1, len(table.columns)))
+    parts: list[Table] = []
+    while others:
+        taken = next(n for n in range(len(others), 0, -1) if n == 1 or _fits(table, others[:n], console))
+        parts.append(_some(table, others[:taken]))
+        others = others[taken:]
+    return parts
+
+
+def _fits(table: Table, columns: Sequence[int], console: Console) -> bool:
+    return _width(_some(table, columns), console) <= console.width
+
+
+def _some(table: Table, columns: Sequence[int]) -> Table:
+    chosen = [table.columns[k] for k in (0, *columns)]
+    part = plain_table(str(table.title), *(str(c.header) for c in chosen))
+    for new, old in zip(part.columns, chosen, strict=True):
+        new.justify = old.justify
+    for cells in zip(*(c.cells for c in chosen), strict=True):
+        part.add_row(*cells)
+    return part
 
 
 def _markdown(studied: Studied, parts: Sequence[str], out: TextIO) -> None:
     title, *lines = _head(studied)
     blocks = [f"## {markdown_text(str(title))}\n", *(f"{markdown_text(str(line))}\n" for line in lines)]
     for table, below in _sections(studied, parts):
-        blocks.append(markdown_table(table))
+        blocks += [markdown_table(table)] if table is not None else []
         blocks += [f"{markdown_text(str(line))}\n" for line in below]
     out.write("\n".join(blocks))
 
@@ -77,7 +114,7 @@ def _head(s: Studied) -> list[Text | str]:
     return lines + [f"note: {note}" for note in s.notes]
 
 
-def _sections(s: Studied, parts: Sequence[str]) -> Iterator[tuple[Table, Sequence[str]]]:
+def _sections(s: Studied, parts: Sequence[str]) -> Iterator[tuple[Table | None, Sequence[str]]]:
     for part in parts:
         if part == "effects" and s.effects:
             for parameter in dict.fromkeys(e.parameter for e in s.effects):
@@ -86,7 +123,9 @@ def _sections(s: Studied, parts: Sequence[str]) -> Iterator[tuple[Table, Sequenc
             for m in s.maps:
                 yield _map(m), ()
         elif part == "sensitivity" and s.sensitivity:
-            yield _sensitivity(s.sensitivity), [_SENSITIVITY[s.design]]
+            for name in s.figures:
+                yield _sensitivity(name, [x for x in s.sensitivity if x.figure == name]), ()
+            yield None, [_SENSITIVITY[s.design]]
         elif part == "pareto" and s.front is not None:
             yield _front(s.front), [*_more(len(s.front.points) - _POINTS), *s.front.notes]
         elif part == "smallest" and s.smallest is not None:
@@ -110,7 +149,7 @@ def _effects(s: Studied, parameter: str) -> Table:
     effects = [e for e in s.effects if e.parameter == parameter]
     labels = list(dict.fromkeys(level.label for e in effects for level in e.levels))
     table = plain_table(
-        f"Main effects of {parameter} (means over all others)", "figure", *map(_escaped, labels), "change"
+        f"Main effects of {escape(parameter)} (means over all others)", "figure", *map(escape, labels), "change"
     )
     for e in effects:
         cells = {level.label: _mean(level.mean, level.half) for level in e.levels}
@@ -119,32 +158,24 @@ def _effects(s: Studied, parameter: str) -> Table:
     return table
 
 
-def _escaped(text: str) -> str:
-    return text.replace("[", "\\[")
-
-
 def _mean(mean: float, half: float | None) -> str:
     return f"{mean:.5g}" + (f" ±{half:.2g}" if half is not None else "")
 
 
 def _map(m: HeatMap) -> Table:
-    table = plain_table(f"{m.figure}: {m.rows} down, {m.columns} across", "", *map(_escaped, m.column_labels))
+    table = plain_table(escape(f"{m.figure}: {m.rows} down, {m.columns} across"), "", *map(escape, m.column_labels))
     for label, cells in zip(m.row_labels, m.means, strict=True):
         table.add_row(Text(label), *("-" if v is None else f"{v:.5g}" for v in cells))
     return table
 
 
-def _sensitivity(rows: Sequence[Sensitivity]) -> Table:
-    table = plain_table("Sensitivity", "figure", "parameter", "first", "total", "elasticity")
-    table.columns[1].justify = "left"
-    last = ""
+def _sensitivity(figure: str, rows: Sequence[Sensitivity]) -> Table:
+    table = plain_table(f"Sensitivity of {escape(figure)}", "parameter", "first", "total", "elasticity")
     for s in rows:
-        first = (
-            "-" if s.first is None else f"{s.first:.3f}" + (f" ±{s.first_half:.3f}" if s.first_half is not None else "")
-        )
+        half = f" ±{s.first_half:.3f}" if s.first_half is not None else ""
+        first = "-" if s.first is None else f"{s.first:.3f}{half}"
         total = "-" if s.total is None else f"{s.total:.3f}"
-        table.add_row(Text(s.figure if s.figure != last else ""), Text(s.parameter), first, total, _slope(s))
-        last = s.figure
+        table.add_row(Text(s.parameter), first, total, _slope(s))
     return table
 
 
@@ -159,7 +190,7 @@ def _slope(s: Sensitivity) -> str:
 def _front(f: Front) -> Table:
     n = sum(p.best for p in f.points)
     ways = [f"{o.text} ({'more' if o.more else 'less'} is better)" for o in f.objectives]
-    table = plain_table(f"Pareto front: {n} of {len(f.points)} points", "point", *map(_escaped, ways), "front")
+    table = plain_table(f"Pareto front: {n} of {len(f.points)} points", _POINT, *map(escape, ways), "front")
     for p in f.points[:_POINTS]:
         table.add_row(Text(p.point), *(f"{v:.5g}" for v in p.values), Text("yes", GOOD) if p.best else "")
     return table
@@ -180,7 +211,7 @@ def _candidates(s: Smallest) -> Table:
     by = "by cost" if s.cost else "small in every numeric parameter"
     title = f"Smallest that meets them, {by}" if s.met else "None meets all; the nearest first"
     costs = ["cost"] if s.cost else []
-    table = plain_table(title, "point", *costs, "room to the limits", "seeds", "")
+    table = plain_table(title, _POINT, *costs, "room to the limits", "seeds", "")
     for c in s.candidates[:_POINTS]:
         cost = ["-" if c.cost is None else f"{c.cost:.5g}"] if s.cost else []
         verdict = Text("smallest", GOOD) if c.smallest else Text("meets" if c.met else "misses", GOOD if c.met else BAD)

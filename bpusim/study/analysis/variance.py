@@ -76,11 +76,11 @@ def first_order(factor: Factor, values: _Numbers, rows: NDArray[np.bool_]) -> tu
     if whole is None or None in parts:
         return None
     spread = float(np.sqrt((_GROUPS - 1) * np.var([p for p in parts if p is not None])))
-    return whole, t95(_GROUPS - 1) * spread
+    return max(whole, 0.0), t95(_GROUPS - 1) * spread
 
 
 def _explained(level: NDArray[np.intp], x: _Numbers | None, y: _Numbers) -> float | None:
-    """1 less the variance that is left over within levels, both per degree of freedom; not below zero."""
+    """1 less the variance that is left over within levels, both per degree of freedom; by chance below zero."""
     left, freedom = 0.0, len(y)
     for k in set(level.tolist()):
         here = y[level == k] - y[level == k].mean()
@@ -95,4 +95,4 @@ def _explained(level: NDArray[np.intp], x: _Numbers | None, y: _Numbers) -> floa
     whole = float(y.var(ddof=1))
     if freedom < 1 or not math.isfinite(whole) or whole <= 0:
         return None
-    return max(1.0 - max(left, 0.0) / freedom / whole, 0.0)
+    return 1.0 - max(left, 0.0) / freedom / whole
