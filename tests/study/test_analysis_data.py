@@ -192,3 +192,25 @@ def test_a_cell_without_a_point_is_empty() -> None:
     table = heat_map(data, "y", *data.factors)
     assert table.means == ((1, None), (2, 2))
     assert table.points == ((1, 0), (1, 1))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"point": [1]},
+        {"measures": []},
+        {"measures": {"y": 3}},
+        {"measures": {"y": ["x"]}},
+        {"measures": {"y": [math.nan]}},
+    ],
+)
+def test_a_row_that_no_sweep_writes_is_named(part: dict[str, object]) -> None:
+    rows = rows_of(grid({"a": [1, 2]}), lambda _: {"y": 1})
+    with pytest.raises(StudyError, match="the row with key k1 is no row of a sweep"):
+        gather([rows[0], rows[1] | part])
+
+
+def test_very_large_figures_have_indices_too(tmp_path: Path) -> None:
+    rows = rows_of(grid({"a": [1, 2], "b": [1, 2]}), lambda p: {"y": (p["a"] - 1.5) * 3e307})
+    found = {s.parameter: s for s in analyse(written(rows, tmp_path / "r.jsonl")).sensitivity}
+    assert (found["a"].first, found["b"].total) == pytest.approx((1, 0))

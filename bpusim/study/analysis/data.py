@@ -85,6 +85,7 @@ def gather(rows: Iterable[Row], axes: Sequence[Axis] = ()) -> Data:
     every = list(rows)
     if not every:
         raise StudyError("there are no rows", do="run the study first: bpusim sweep STUDY.yaml -o ROWS.jsonl")
+    _check_shape(every)
     _check_one(every)
     counts = dict(Counter(row["status"] for row in every))
     errors = dict(Counter(str(row.get("error", "")) for row in every if row["status"] != "ok").most_common())
@@ -125,6 +126,19 @@ def label(value: Any) -> str:
 def short(name: str) -> str:
     """The last parts of a path, which tell parameters apart for who reads a line."""
     return ".".join(name.split(".")[-2:])
+
+
+def _check_shape(rows: Sequence[Row]) -> None:
+    """A sweep writes none other; a hand may have."""
+    for row in rows:
+        measures = row.get("measures", {})
+        good = isinstance(row["point"], dict) and isinstance(measures, dict)
+        if not good or not all(isinstance(v, list) and all(map(_measured, v)) for v in measures.values()):
+            raise StudyError(f"the row with key {row['key']} is no row of a sweep", do="remove it")
+
+
+def _measured(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value))
 
 
 def _check_one(rows: Sequence[Row]) -> None:

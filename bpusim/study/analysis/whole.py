@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bpusim.errors import StudyError, did_you_mean
 from bpusim.metrics.studied import HeatMap, Sensitivity, Studied
 from bpusim.study.analysis.data import Data, Factor, figures_of, gather
@@ -132,7 +134,8 @@ def _notes(data: Data, figures: Sequence[str], constant: Sequence[str], never: S
 
 
 def _sensitivity(data: Data, figure: str, factors: Sequence[Factor]) -> list[Sensitivity]:
-    rows, values = data.has(figure), data.means[figure]
+    rows = data.has(figure)
+    values = data.means[figure] / np.abs(data.means[figure][rows]).max()  # nothing here depends on the scale
     whole = data.design == "grid" and bool(rows.all())
     firsts: list[tuple[float | None, float | None, float | None]] = []
     if whole:
