@@ -1,6 +1,7 @@
 """Makes what the docs take from the program: schema, scenario reference, validation tables, and the README's picture.
 
 python docs/make.py            write everything
+python docs/studies.py         the pictures of STUDIES.md, which take studies to run
 python docs/make.py --check    fail if a text would change (the picture is not compared: it depends on the library)
 """
 

@@ -10,10 +10,15 @@ from typing import Any
 from bpusim.errors import did_you_mean
 from bpusim.units import parse_quantity
 
-__all__ = ["Limited", "broken", "fail"]
+__all__ = ["Limited", "broken", "fail", "more_is_better"]
 
 _AT_LEAST = ("_per_s", "fps", "_fraction", "tokens", "requests", "good", "frames", "runs", "fairness")
 """Ends of the names of figures of which more is better: their limits are lower ones."""
+
+
+def more_is_better(figure: str) -> bool:
+    """Whether more of a figure is better, by the end of its name; less of all others is."""
+    return figure.endswith(_AT_LEAST)
 
 
 def broken(figures: Mapping[str, Any], limits: Mapping[str, object]) -> list[str]:
@@ -35,7 +40,7 @@ def broken(figures: Mapping[str, Any], limits: Mapping[str, object]) -> list[str
         bound = _number(name, limit, time=bool(unit))
         if value is None:
             out.append(f"{name}: nothing was measured, where {limit} is the limit")
-        elif key.endswith(_AT_LEAST):
+        elif more_is_better(key):
             if value < bound:
                 out.append(f"{name}: {value:.6g}, at least {bound:g} is asked for")
         elif value > bound:

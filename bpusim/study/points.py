@@ -17,7 +17,7 @@ from bpusim.study.axes import Axis
 from bpusim.study.run_point import versions
 from bpusim.study.spec import SampleSpec, Study
 
-__all__ = ["Point", "Points", "points_of"]
+__all__ = ["Point", "Points", "looked_up", "points_of"]
 
 _MOST = 1_000_000
 _TRIED = 64
@@ -149,13 +149,14 @@ def _meets(study: Study, base: Scenario, values: Mapping[str, Any]) -> bool:
     for rule in study.rules:
         known = {}
         for path in rule.paths():
-            known[path] = values[path] if path in values else _looked_up(base, path, rule.text)
+            known[path] = values[path] if path in values else looked_up(base, path, f"where: '{rule.text}'")
         if not rule.holds(known):
             return False
     return True
 
 
-def _looked_up(base: Scenario, path: str, text: str) -> Any:
+def looked_up(base: Scenario, path: str, text: str) -> Any:
+    """A value of a scenario's file by its path; ``text``: what asks, for the error. Raises :class:`StudyError`."""
     at: Any = base.document.data
     rest = path.split(".")
     while rest:
@@ -163,7 +164,7 @@ def _looked_up(base: Scenario, path: str, text: str) -> Any:
         taken = next((n for n in range(len(rest), 0, -1) if ".".join(rest[:n]) in known), 0)
         if not taken:
             do = did_you_mean(rest[0], sorted(map(str, known)))
-            raise StudyError(f"where: '{text}': the scenario has no '{path}'", do=do)
+            raise StudyError(f"{text}: the scenario has no '{path}'", do=do)
         at = known[".".join(rest[:taken])]
         rest = rest[taken:]
     return at

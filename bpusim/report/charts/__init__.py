@@ -24,7 +24,7 @@ from bpusim.report.view import View
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["KINDS", "inline_svg", "write_chart"]
+__all__ = ["KINDS", "inline_svg", "write_chart", "write_drawn"]
 
 KINDS: Mapping[str, Callable[[View, Size], Figure]] = {
     "breakdown": draw_breakdown,
@@ -46,11 +46,16 @@ _DPI = 160
 
 def write_chart(view: View, kind: str, out: Path) -> None:
     """Draw a chart into a file, whose ending says what it is to be; raises :class:`BpusimError`."""
+    write_drawn(lambda: KINDS[kind](view, WIDE), out)
+
+
+def write_drawn(draw: Callable[[], Figure], out: Path) -> None:
+    """The same of any figure; ``draw`` is called with the look of charts set."""
     ending = out.suffix.lower()
     if ending not in _ENDINGS:
         what = f"a chart cannot be a '{ending}' file" if ending else "the file's name has no ending"
         raise BpusimError(what, place=Place(str(out)), do=f"{did_you_mean(ending, list(_ENDINGS))}")
-    data = _rendered(view, kind, WIDE, ending)
+    data = _rendered(draw, ending)
     try:
         out.write_bytes(data)
     except OSError as e:
@@ -59,15 +64,15 @@ def write_chart(view: View, kind: str, out: Path) -> None:
 
 def inline_svg(view: View, kind: str, *, narrow: bool = False) -> str:
     """A chart as an element of a page, in the page's colours."""
-    svg = _rendered(view, kind, NARROW if narrow else WIDE, ".svg", clear=True).decode()
+    svg = _rendered(lambda: KINDS[kind](view, NARROW if narrow else WIDE), ".svg", clear=True).decode()
     return themed(svg, f"{kind}-{'narrow' if narrow else 'wide'}")
 
 
-def _rendered(view: View, kind: str, size: Size, ending: str, *, clear: bool = False) -> bytes:
+def _rendered(draw: Callable[[], Figure], ending: str, *, clear: bool = False) -> bytes:
     out = io.BytesIO()
     with look(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # an SVG's reader may have it, and a box says enough
-        figure = KINDS[kind](view, size)
+        figure = draw()
         figure.set_facecolor("none" if clear else PAPER)
         figure.savefig(out, format=ending[1:], metadata=dict(_ENDINGS[ending]), dpi=_DPI)
     return out.getvalue()
