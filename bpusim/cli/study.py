@@ -114,10 +114,10 @@ def export(rows: Path, out: Path) -> None:
     """Write ROWS as a table, one line a point, failed ones with their errors."""
     from bpusim.cli.options import writable
     from bpusim.study.export import write_rows
-    from bpusim.study.store import read_rows
+    from bpusim.study.store import latest
 
     writable(out)
-    count = write_rows(list(read_rows(rows)), out)
+    count = write_rows(list(latest(rows).values()), out)
     click.echo(f"{out}: {count} rows")
 
 

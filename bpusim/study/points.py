@@ -17,7 +17,7 @@ from bpusim.study.axes import Axis
 from bpusim.study.run_point import versions
 from bpusim.study.spec import SampleSpec, Study
 
-__all__ = ["Point", "Points", "looked_up", "points_of"]
+__all__ = ["Point", "Points", "base_of", "looked_up", "points_of"]
 
 _MOST = 1_000_000
 _TRIED = 64
@@ -45,7 +45,7 @@ class Points:
 def points_of(study: Study) -> Points:
     """All points. Raises :class:`StudyError` or :class:`ScenarioError` for what the scenario does not take."""
     rows = [_values(study.axes, row) for row in _rows(study.axes, study.sample)]
-    base = _base(study, rows)
+    base = base_of(study, rows)
     _check_values(study, rows)
     kept = [v for v in rows if _meets(study, base, v)]
     if not kept:
@@ -57,12 +57,13 @@ def points_of(study: Study) -> Points:
     return Points(points, len(rows) - len(kept), tuple(sorted(files)))
 
 
-def _base(study: Study, rows: Sequence[Mapping[str, Any]]) -> Scenario:
+def base_of(study: Study, rows: Sequence[Mapping[str, Any]] | None = None) -> Scenario:
     """The scenario before anything is varied; if it is none by itself, that of the first point that is one."""
     try:
         return load_scenario(study.scenario, study.overrides({}))
     except ScenarioError:
-        for values in rows[:_TRIED]:
+        drawn = rows if rows is not None else [_values(study.axes, row) for row in _rows(study.axes, study.sample)]
+        for values in drawn[:_TRIED]:
             try:
                 return load_scenario(study.scenario, study.overrides(values))
             except ScenarioError:
@@ -149,7 +150,13 @@ def _meets(study: Study, base: Scenario, values: Mapping[str, Any]) -> bool:
     for rule in study.rules:
         known = {}
         for path in rule.paths():
-            known[path] = values[path] if path in values else looked_up(base, path, f"where: '{rule.text}'")
+            asks = f"where: '{rule.text}'"
+            if path in values:
+                known[path] = values[path]
+            elif any(path.startswith(f"{varied}.") for varied in values):  # of a machine that is another one here
+                known[path] = looked_up(load_scenario(study.scenario, study.overrides(values)), path, asks)
+            else:
+                known[path] = looked_up(base, path, asks)
         if not rule.holds(known):
             return False
     return True
@@ -175,7 +182,7 @@ def looked_up(base: Scenario, path: str, text: str) -> Any:
 
 def _stem(study: Study, base: Scenario) -> list[Any]:
     """All that the results of every point depend on: configuration, files, versions, what is measured."""
-    return [versions(), base.document.data, _files(base), sorted(study.measures), study.seeds]
+    return [versions(), base.document.data, _files(base), sorted({*study.measures, *study.also}), study.seeds]
 
 
 def _files(base: Scenario) -> dict[str, str]:
@@ -208,9 +215,14 @@ def _hash_of(path: Path, _changed: int, _size: int) -> str:
 
 
 def _key(stem: list[Any], study: Study, values: Mapping[str, Any]) -> str:
-    files = {}
-    for path, value in study.resolved(values).items():
-        if isinstance(value, Path) and value.is_file():
-            files[path] = _hash(value)
+    files = [_hash(file) for file in _paths(study.resolved(values)) if file.is_file()]
     text = json.dumps([stem, values, files], sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _paths(value: Any) -> Iterator[Path]:
+    if isinstance(value, Path):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _paths(item)

@@ -36,8 +36,8 @@ class Job:
     point: Mapping[str, Any]
     overrides: Mapping[str, Any]
     measures: tuple[str, ...]
-    optional: bool
-    """Whether a point may be without some of them."""
+    also: tuple[str, ...]
+    """Figures that a point may be without."""
     seeds: int
     infeasible: bool
     recompiler: Recompiler
@@ -102,23 +102,23 @@ def _measured(job: Job) -> dict[str, list[float | int | None]]:
     for seed in range(job.seeds):
         more = {"engine.seed": seed} if job.seeds > 1 else {}
         for name, value in picked(
-            simulate(load_scenario(job.scenario, {**changes, **more})), job.measures, job.optional
+            simulate(load_scenario(job.scenario, {**changes, **more})), job.measures, job.also
         ).items():
             out.setdefault(name, []).append(value)
     return out
 
 
-def picked(result: Result, measures: Sequence[str], optional: bool = False) -> dict[str, float | int | None]:
-    """Numbers of the summary that one of ``measures`` names, in their order; ``*`` stands for any part of a name.
-    Raises :class:`UnknownFigureError`, unless they are ``optional``."""
+def picked(result: Result, measures: Sequence[str], also: Sequence[str] = ()) -> dict[str, float | int | None]:
+    """Numbers of the summary that are named, in that order; ``*`` stands for any part of a name. Raises
+    :class:`UnknownFigureError` for one of ``measures`` that is not there; nothing misses one of ``also``."""
     from bpusim.metrics import numbers
 
     known = numbers(result)
     out: dict[str, float | int | None] = {}
-    for wanted in measures:
+    for wanted in (*measures, *also):
         if wanted in known:
             out[wanted] = known[wanted]
-        elif not optional and not set("*?[") & set(wanted):
+        elif wanted in measures and not set("*?[") & set(wanted):
             do = did_you_mean(wanted, list(known)) if get_close_matches(wanted, list(known)) else ""
             do = do or "look into summary.json; where only some points have it, put a * into its name"
             raise UnknownFigureError(f"the summary has no '{wanted}'", do=do)

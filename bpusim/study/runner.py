@@ -13,7 +13,7 @@ from bpusim.study.points import Point
 from bpusim.study.pools import Pool
 from bpusim.study.recompile import Recompiler
 from bpusim.study.run_point import Job, Row, run_jobs, versions
-from bpusim.study.spec import MEASURES, Study
+from bpusim.study.spec import Study
 
 __all__ = ["jobs_of", "run_points"]
 
@@ -41,7 +41,7 @@ def jobs_of(study: Study, points: Iterable[Point], kept: str, files: tuple[str, 
             p.values,
             study.overrides(p.values),
             study.measures,
-            study.measures is MEASURES,
+            study.also,
             study.seeds,
             study.infeasible,
             recompiler,

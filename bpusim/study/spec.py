@@ -82,6 +82,10 @@ class Study:
     infeasible: bool
     """Whether a point that cannot be is a row of its own kind."""
     measures: tuple[str, ...]
+    """Figures that each point must have; ``*`` for any part of a name."""
+    also: tuple[str, ...]
+    """Figures that are taken where they are: the usual ones if none are asked for, and those that ``slo``, ``cost`` and
+    ``search`` need."""
     seeds: int
     sources: tuple[Path, ...] = ()
     slo: tuple[str, ...] = ()
@@ -94,20 +98,28 @@ class Study:
 
     def resolved(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """``values`` with the paths of traces from this study's folder on, as :class:`~pathlib.Path`."""
-        return {
-            path: self.folder / value if path.endswith(".trace") and isinstance(value, str) else value
-            for path, value in values.items()
-        }
+        return {path: self._found(path.rpartition(".")[2], value) for path, value in values.items()}
+
+    def _found(self, key: str, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: self._found(k, v) for k, v in value.items()}
+        return self.folder / value if key == "trace" and isinstance(value, str) else value
 
     def overrides(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """What to change in the scenario at a point of these values."""
         changed = self.resolved({**self.changes, **values})
-        return {path: str(v.absolute()) if isinstance(v, Path) else v for path, v in changed.items()}
+        return {path: _plain(v) for path, v in changed.items()}
 
     @property
     def name(self) -> str:
         """Of its file, or of its scenario."""
         return (self.file or self.scenario).stem
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return str(value.absolute()) if isinstance(value, Path) else value
 
 
 def study_schema() -> dict[str, Any]:
@@ -156,12 +168,22 @@ def study_of(spec: StudySpec, folder: Path, file: Path | None = None, document: 
             axes.append(zipped([axis_of(name, given) for name, given in group.items()]))
         except StudyError as e:
             placed(e, "zip", k)
-    rules: list[Rule] = []
-    for k, text in enumerate(spec.where):
+
+    def rule(text: str, *path: str | int) -> Rule | None:
         try:
-            rules.append(Rule.of(text))
+            return Rule.of(text, str(path[0]))
         except StudyError as e:
-            placed(e, "where", k)
+            placed(e, *path)
+            return None
+
+    rules = [rule(text, "where", k) for k, text in enumerate(spec.where)]
+    judged = [rule(text, "slo", k) for k, text in enumerate(spec.slo)]
+    judged += [rule(spec.cost, "cost")] if spec.cost else []
+    if spec.search is not None:
+        judged += [rule(text, "search", "subject_to", k) for k, text in enumerate(spec.search.subject_to)]
+        judged += [rule(text, "search", "minimize", k) for k, text in enumerate(spec.search.minimize)]
+        judged += [rule(text, "search", "maximize", k) for k, text in enumerate(spec.search.maximize)]
+    needed = {path for r in judged if r is not None for path in r.paths()}
     _check(spec, axes, problems, document)
     if problems:
         raise StudyError(problems)
@@ -170,9 +192,10 @@ def study_of(spec: StudySpec, folder: Path, file: Path | None = None, document: 
         changes=spec.set,
         axes=tuple(axes),
         sample=spec.sample,
-        rules=tuple(rules),
+        rules=tuple(r for r in rules if r is not None),
         infeasible=spec.skip == "infeasible",
-        measures=spec.measure or MEASURES,
+        measures=spec.measure,
+        also=(*(() if spec.measure else MEASURES), *sorted(needed - set(spec.measure))),
         seeds=spec.seeds,
         sources=tuple(folder / s for s in spec.sources),
         slo=spec.slo,

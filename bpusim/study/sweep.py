@@ -16,7 +16,7 @@ from bpusim.study.points import Points, points_of
 from bpusim.study.pools import Pool, local_pool
 from bpusim.study.run_point import Row
 from bpusim.study.runner import jobs_of, run_points
-from bpusim.study.spec import MEASURES, Study, StudySpec, study_of
+from bpusim.study.spec import Study, StudySpec, study_of
 from bpusim.study.store import Store, latest
 
 __all__ = ["Outcome", "run_study", "sweep"]
@@ -95,9 +95,10 @@ def _unmatched(study: Study, rows: Mapping[str, Row]) -> tuple[str, ...]:
     good = [row for row in rows.values() if row["status"] == "ok"]
     names = {name for row in good for name in row["measures"]}
     if good and not names:
-        what, do = f"no point has any of the figures {', '.join(study.measures)}", "look at the names in summary.json"
+        wanted = ", ".join((*study.measures, *study.also))
+        what, do = f"no point has any of the figures {wanted}", "look at the names in summary.json"
         raise StudyError(what, do=do)
-    if not good or study.measures is MEASURES:
+    if not good:
         return ()
     return tuple(m for m in study.measures if not any(fnmatch.fnmatchcase(n, m) for n in names))
 

@@ -30,7 +30,7 @@ def test_parquet_has_the_columns_of_the_csv_with_types() -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     table = pq.read_table(io.BytesIO(rows_parquet(rows())))
     assert {f.name: str(f.type) for f in table.schema} == {
-        "n": "int64", "rate": "string", "m": "string", "status": "string", "y": "double", "k": "double", "z": "null",
+        "n": "int64", "rate": "string", "m": "string", "status": "string", "y": "double", "k": "int64", "z": "null",
         "error": "string",
     }  # fmt: skip
     assert table.to_pylist()[1] == {

@@ -233,3 +233,40 @@ def test_a_value_that_no_point_can_take_is_told_unless_the_study_takes_what_is_i
         points_of(study(text))
     assert "models.chat.cores=bpu2: the machine has no core 'bpu2'" in str(caught.value)
     assert len(values(study(f"{text}skip: infeasible\n"))) == 4
+
+
+def test_a_trace_within_a_mapping_is_found_beside_the_study(study: Write, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    shutil.copy(tmp_path / "small.trace", tmp_path / "sub" / "other.trace")
+    text = "vary: {models.chat: [{trace: sub/other.trace, cores: bpu1}]}\n"
+    found = study(f"{text}set: {{models.more: {{trace: sub/other.trace, cores: bpu1}}}}\n")
+    (point,) = points_of(found).points
+    overrides = found.overrides(point.values)
+    assert overrides["models.chat"]["trace"] == overrides["models.more"]["trace"] == str(tmp_path / "sub/other.trace")
+    before = key(study(text))
+    with (tmp_path / "sub" / "other.trace").open("a") as file:
+        file.write("\n")
+    assert key(study(text)) != before
+
+
+def test_conditions_see_the_preset_and_the_machine_of_the_point(study: Write) -> None:
+    text = "vary: {machine: [bpu80, {preset: bpu80, cores: {count: 4}}]}\nwhere: [machine.cores.count > 2]\n"
+    found = points_of(study(text))
+    assert [p.values["machine"] for p in found.points] == [{"preset": "bpu80", "cores": {"count": 4}}]
+    assert found.left_out == 1
+    assert len(values(study("vary: {streams.alice.output: [1]}\nwhere: [machine.cores.count == 2]\n"))) == 1
+
+
+def test_figures_that_limits_and_costs_need_are_taken(study: Write) -> None:
+    found = study(
+        "vary: {streams.alice.output: [1]}\nmeasure: [events]\nslo: [streams.alice.ttft_p99_ms <= 200]\n"
+        "cost: machine.cores.clock / 1e9 + dram.achieved_bytes_per_s\n"
+    )
+    assert found.measures == ("events",)
+    assert found.also == ("dram.achieved_bytes_per_s", "machine.cores.clock", "streams.alice.ttft_p99_ms")
+
+
+def test_limits_and_costs_that_cannot_be_read_are_told_with_their_line(study: Write) -> None:
+    with pytest.raises(StudyError) as caught:
+        study("vary: {streams.alice.output: [1]}\nslo:\n- a <\ncost: b +\n")
+    assert [p.place.line for p in caught.value.problems if p.place] == [4, 5]

@@ -19,7 +19,7 @@ from bpusim.study.runner import run_points
 
 
 def job(key: str) -> Job:
-    return Job(key, "s.yaml", {"a": key}, {}, ("x",), False, 1, False, Recompiler("kept"))
+    return Job(key, "s.yaml", {"a": key}, {}, ("x",), (), 1, False, Recompiler("kept"))
 
 
 def row(key: str) -> Row:

@@ -19,11 +19,11 @@ from bpusim.study.analysis.objectives import Judge, Lookup, expressions, unknown
 from bpusim.study.analysis.pareto import front
 from bpusim.study.analysis.smallest import smallest
 from bpusim.study.analysis.variance import exact, first_order, flat, of_levels
-from bpusim.study.points import looked_up, points_of
+from bpusim.study.points import base_of, looked_up, points_of
 from bpusim.study.rules import Rule
 from bpusim.study.run_point import Row
 from bpusim.study.spec import Study, load_study
-from bpusim.study.store import read_rows
+from bpusim.study.store import latest
 
 __all__ = ["Asked", "analyse"]
 
@@ -47,7 +47,7 @@ def analyse(file: Path, study: Path | None = None, asked: Asked | None = None) -
     """Read rows, and the study that they are of if it is named. Raises :class:`StudyError` for files that cannot be
     read, rows of several studies, and what is asked for and not there."""
     asked = asked if asked is not None else Asked()
-    rows = list(read_rows(file))
+    rows = list(latest(file).values())
     found = load_study(study) if study is not None else None
     notes: list[str] = []
     if found is not None:
@@ -104,11 +104,9 @@ def _lookup(study: Study | None) -> Lookup:
         return unknown
 
     def look(path: str) -> Any:
-        from bpusim.scenario import load_scenario
-
         if path in study.changes:
             return study.changes[path]
-        return looked_up(load_scenario(study.scenario, study.overrides({})), path, "slo, cost")
+        return looked_up(base_of(study), path, "slo, cost")
 
     return look
 
