@@ -308,7 +308,7 @@ class FlowChannel:
 
     def _expired(self, _alarm: object) -> None:
         now = self._armed.pop()
-        first = self._first
+        first, flows = self._first, self._flows
         if first is None:
             return
         if now < first:  # it has moved to a later time
@@ -316,7 +316,7 @@ class FlowChannel:
                 self._arm(first, now)
             return
         soon = now + 1  # a picosecond apart is rounding
-        ended = [f for f in self._flows if f.due is not None and f.due <= soon]
+        ended = [f for f in flows if f.due is not None and f.due <= soon]
         # NOTE: masters start their next flows inside ``finish``; rates are shared out once, after them.
         self._ending = True
         if self._background:
