@@ -50,6 +50,8 @@ class CallTimes:
     """Bytes, writes, compute and dependencies as lists: for loops in Python."""
     scratchpad: int
     """Its bytes."""
+    fronts: dict[int, Ints] = field(default_factory=dict, compare=False, repr=False)
+    """By item, once it was asked for: those before it that it or a later one waits for, and the last one."""
     recall: Recall = field(default_factory=Recall, compare=False, repr=False)
     """What the call did before."""
 
@@ -68,6 +70,15 @@ class CallTimes:
             )
         rows = (call.bytes.tolist(), call.is_write.tolist(), (compute + extra).tolist(), depends.tolist())
         return cls(call.bytes, call.is_write, compute + extra, depends, call.producer, rows, scratchpad)
+
+    def front(self, item: int) -> Ints:
+        """The items before ``item`` that those from it on depend on, and the last one."""
+        found = self.fronts.get(item)
+        if found is None:
+            needed = self.depends[item:]
+            needed = needed[(needed >= 0) & (needed < item)]
+            found = self.fronts[item] = np.unique(np.append(needed, item - 1) if item else needed)
+        return found
 
 
 def room(size: Ints, is_write: Bools, producer: Ints, scratchpad: int) -> Ints:
@@ -104,7 +115,7 @@ def _scalar_run(times: CallTimes, first: int, stop: int, done: Ints, now: Ps, be
             return n
         at += size * ps_per_byte
         if not is_write:
-            c = max(c, at) + compute
+            c = (at if at > c else c) + compute
         ahead.append(c)
     return stop - first
 

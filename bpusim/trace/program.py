@@ -116,9 +116,9 @@ class CallProgram:
         """Of each op, the item of its last tile."""
         return self.tiling.last
 
-    def transfers(self, start: int, stop: int) -> ItemRange:
-        """Items ``start`` to ``stop`` as one transfer list."""
-        return ItemRange(self, start, stop, int(self.items.bytes[start:stop].sum()))
+    def transfers(self, start: int, stop: int, size: int | None = None) -> ItemRange:
+        """Items ``start`` to ``stop`` as one transfer list. ``size``: its bytes, where they are known."""
+        return ItemRange(self, start, stop, size if size is not None else int(self.items.bytes[start:stop].sum()))
 
     @property
     def moves(self) -> list[int]:
