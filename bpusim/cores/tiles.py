@@ -75,9 +75,8 @@ class CallTimes:
         """The items before ``item`` that those from it on depend on, and the last one."""
         found = self.fronts.get(item)
         if found is None:
-            needed = self.depends[item:]
-            needed = needed[(needed >= 0) & (needed < item)]
-            found = self.fronts[item] = np.unique(np.append(needed, item - 1) if item else needed)
+            needed = {dep for dep in self.rows[3][item:] if 0 <= dep < item}
+            found = self.fronts[item] = np.array(sorted(needed | {item - 1} if item else needed), dtype=np.int64)
         return found
 
 
