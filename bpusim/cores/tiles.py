@@ -106,15 +106,16 @@ def run_length(times: CallTimes, first: int, done: Ints, now: Ps, rate: float) -
 
 
 def _scalar_run(times: CallTimes, first: int, stop: int, done: Ints, now: Ps, before: float, ps_per_byte: float) -> int:
-    rows = zip(*(column[first:stop] for column in times.rows), strict=True)
+    sizes, writes, computes, depends = times.rows
     at, c = 0.0, before
     ahead: list[float] = []
-    for n, (size, is_write, compute, dep) in enumerate(rows):
-        if n and dep >= 0 and at < (ahead[dep - first] if dep >= first else done[dep] - now):
-            return n
-        at += size * ps_per_byte
-        if not is_write:
-            c = (at if at > c else c) + compute
+    for k in range(first, stop):
+        dep = depends[k]
+        if dep >= 0 and k > first and at < (ahead[dep - first] if dep >= first else done[dep] - now):
+            return k - first
+        at += sizes[k] * ps_per_byte
+        if not writes[k]:
+            c = (at if at > c else c) + computes[k]
         ahead.append(c)
     return stop - first
 
