@@ -348,8 +348,9 @@ class BpuCore:
         self._run = self._watch = self._left = None
         observer, epochs = self.observer, self._epochs
         epochs.append(Epoch(now - self._since, self._setting))
-        busy = self.clock.cycles_to_ps(call.mac_cycles) if len(epochs) == 1 else _mean_ps(call.mac_cycles, epochs)
-        counters = CallCounters(busy, call.macs, call.issued, len(call.ops), moves, ended)
+        _, mac_cycles, macs, issued = call.sums[:4]
+        busy = self.clock.cycles_to_ps(mac_cycles) if len(epochs) == 1 else _mean_ps(mac_cycles, epochs)
+        counters = CallCounters(busy, macs, issued, len(call.ops), moves, ended)
         observer.call_ended(self.name, self._label, now, counters)
         result = self._ladder.explain(call, self._start, now, self._wakeup, run, epochs)
         if self._fetches is not None:

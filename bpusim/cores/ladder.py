@@ -96,7 +96,7 @@ class Ladder:
         ops, layers = call.overheads
         overhead = ops * timing.op_overhead + layers * timing.layer_sync
         dispatch = min(overhead, unlimited)
-        cycles = (2 * call.cycles * PS_PER_S + timing.hz) // (2 * timing.hz)
+        cycles = (2 * call.sums[0] * PS_PER_S + timing.hz) // (2 * timing.hz)
         compute = min(cycles + overhead, unlimited) - dispatch
         contention = total - alone - throttling
         return CallResult(

@@ -149,7 +149,8 @@ class PlanBook:
                 return None  # a plan is for all of a call
             kvs, tokens = call.position
             layout = call.layout
-            _, plans = kept.setdefault((id(layout), tokens, len(kvs)), (layout, []))
+            key = id(layout), tokens, len(kvs)
+            _, plans = kept.get(key) or kept.setdefault(key, (layout, []))
             for found in plans:
                 if all(map(le, found.low, kvs)) and all(map(le, kvs, found.high)):
                     return found

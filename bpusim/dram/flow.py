@@ -91,7 +91,8 @@ class FlowChannel:
         if self._passage is not None:
             self.disturb()
         self._take_in(flow)
-        self.reshare()
+        if not self._ending:
+            self.reshare()
 
     def resume(self, flow: Transmission, begin: Ps) -> None:
         """Take in a flow that began earlier and has been alone since."""
@@ -279,7 +280,8 @@ class FlowChannel:
             first = min([e for e in (first, *self._edges(now)) if e is not None], default=None)
         self._first = first
         if first is not None and (not self._armed or first < self._armed[-1]):
-            self._arm(first, now)
+            self._armed.append(first)  # NOTE: ``_arm`` without the call: six times a token
+            alarm(self.env, first - now, self._expired)
         if risen:
             for tell in risen:
                 tell()

@@ -38,7 +38,7 @@ class CallProgram:
         self.sums: list[int] = layout.sums.dot(at).tolist()
         """Fields over all ops."""
         written = sum(self.sums[WRITES])
-        self.bytes: int = written + sum(self.sums[READS])
+        self.bytes: int = sum(self.sums[MOVED])
         """All that it moves."""
         self.mix = round(written / self.bytes, 2) if written else 0.0
         """Part of that which is written."""
