@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappush
 from typing import Any
 
 import simpy
-from simpy.events import NORMAL
 
 from bpusim.units import Ps
 
 __all__ = ["Later", "Routine", "alarm"]
 
 
-class alarm:  # noqa: N801  # used as a function
-    """Call ``callback(alarm)`` in ``delay``: what SimPy's loop needs of an event that nobody waits for and that cannot
-    fail."""
+class _Alarm:
+    """What SimPy's loop needs of an event that nobody waits for and that cannot fail."""
 
     __slots__ = ("callbacks",)
     _ok = True
 
-    def __init__(self, env: simpy.Environment, delay: Ps, callback: Callable[[Any], None]) -> None:
+    def __init__(self, callback: Callable[[Any], None]) -> None:
         self.callbacks: list[Callable[[Any], None]] | None = [callback]
-        # NOTE: ``env.schedule(self, delay=delay)`` without the call: most events of a run are alarms.
-        heappush(env._queue, (env._now + delay, NORMAL, next(env._eid), self))  # type: ignore[misc]
+
+
+def alarm(env: simpy.Environment, delay: Ps, callback: Callable[[Any], None]) -> object:
+    """Call ``callback(alarm)`` in ``delay``; returns the alarm, to tell one from another."""
+    event = _Alarm(callback)
+    env.schedule(event, delay=delay)  # type: ignore[arg-type]  # all that the loop asks of an event
+    return event
 
 
 class Later(simpy.Event):

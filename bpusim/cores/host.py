@@ -292,20 +292,14 @@ class _Job:
         self.pool, self.duration = pool, pool.span(self.duration)
         self.begun = host.env.now
         if traffic is None:
-            host.after(self.duration, self._work_over)
+            self._left = 1
+            host.after(self.duration, self._compute_over)
             return
         host.port.start(traffic, then=self._moved)
         if self.duration > 0:
             host.after(self.duration, self._compute_over)
         else:
             self._compute_over(None)
-
-    def _work_over(self, _: object) -> None:
-        """It had no bytes."""
-        host = self.host
-        host.give(self.pool)
-        lost: Ps = host.env.now - (self.begun + self.duration)  # type: ignore[assignment]  # integer by construction
-        self.done.happen((self.begun - self.asked, lost if lost > 0 else 0))
 
     def _compute_over(self, _: object) -> None:
         self._worked = self.host.env.now  # type: ignore[assignment]  # integer by construction

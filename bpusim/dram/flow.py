@@ -91,8 +91,7 @@ class FlowChannel:
         if self._passage is not None:
             self.disturb()
         self._take_in(flow)
-        if not self._ending:
-            self.reshare()
+        self.reshare()
 
     def resume(self, flow: Transmission, begin: Ps) -> None:
         """Take in a flow that began earlier and has been alone since."""
@@ -280,8 +279,7 @@ class FlowChannel:
             first = min([e for e in (first, *self._edges(now)) if e is not None], default=None)
         self._first = first
         if first is not None and (not self._armed or first < self._armed[-1]):
-            self._armed.append(first)  # NOTE: ``_arm`` without the call: six times a token
-            alarm(self.env, first - now, self._expired)
+            self._arm(first, now)
         if risen:
             for tell in risen:
                 tell()
@@ -310,7 +308,7 @@ class FlowChannel:
 
     def _expired(self, _alarm: object) -> None:
         now = self._armed.pop()
-        first, flows = self._first, self._flows
+        first = self._first
         if first is None:
             return
         if now < first:  # it has moved to a later time
@@ -318,7 +316,7 @@ class FlowChannel:
                 self._arm(first, now)
             return
         soon = now + 1  # a picosecond apart is rounding
-        ended = [f for f in flows if f.due is not None and f.due <= soon]
+        ended = [f for f in self._flows if f.due is not None and f.due <= soon]
         # NOTE: masters start their next flows inside ``finish``; rates are shared out once, after them.
         self._ending = True
         if self._background:

@@ -82,6 +82,8 @@ class Sharing:
         ``paced``: whether any of them may have a pace.
         """
         self._on = on
+        if not flows and not self._background:
+            return Shares((), (), ())
         if len(flows) == 1 and not self._background:
             alone, latency = flows[0].alone, flows[0].port.latency_alone
             found = self._known.get((alone, latency))
@@ -89,8 +91,6 @@ class Sharing:
                 self._make_room()
                 found = self._known[alone, latency] = Shares((alone,), (latency,), (), alone / self._one)
             return found
-        if not flows and not self._background:
-            return Shares((), (), ())
         if paced:
             slower = [i for i, f in enumerate(flows) if f.pace is not None and f.pace < f.asked]
             if slower:

@@ -54,11 +54,7 @@ class Transmission(Ending):
         rising: Callable[[], None] | None,
         then: Callable[[Flow], None] | None,
     ) -> None:
-        # NOTE: for speed, what ``Ending`` and ``rated`` do is written out here and in ``finish``: three flows a token.
-        self.ended = False
-        self._env = channel.env
-        self._then = then
-        self._done = None
+        super().__init__(channel.env, then)
         self._channel = channel
         self.port = port
         self.bytes = parts.bytes
@@ -79,6 +75,11 @@ class Transmission(Ending):
         """When the last byte arrives at the present rate; None if it stands still."""
         self.history: list[tuple[Ps, float, float, float]] = []
         """Its rates so far; once it is done, the last row is its end."""
+        self.rated()
+
+    def rated(self) -> None:
+        """The limit or the port is another."""
+        port, limit = self.port, self.limit
         self.fresh = True
         """Whether its end has to be worked out anew, even at the same rate."""
         asked = port.rate_alone
@@ -90,16 +91,8 @@ class Transmission(Ending):
             self.key = port.kind, limit, self.written
         self.asked = asked
         """B/s it takes with the channel to itself while it asks."""
-        self.alone = asked if pace is None else min(asked, pace)
+        self.alone = asked if self.pace is None else min(asked, self.pace)
         """B/s it would get with the channel to itself."""
-
-    def rated(self) -> None:
-        """The limit or the port is another."""
-        port, limit = self.port, self.limit
-        self.fresh = True
-        self.asked = port.rate_alone if limit is None else min(port.rate_alone, limit)
-        self.key = port.kind, -1.0 if limit is None else limit, self.written
-        self.alone = self.asked if self.pace is None else min(self.asked, self.pace)
 
     def set_limit(self, bytes_per_s: float | None) -> None:
         """Cap the rate from now on; None lifts the cap."""
@@ -177,11 +170,7 @@ class Transmission(Ending):
                 self.throttled += self._lost(before, now - start)
         history.append((now, float(size), 0.0, self.alone))
         port.moved += size
-        self.ended = True
-        if self._done is not None:
-            self._done.succeed(self)
-        if self._then is not None:
-            self._then(self)
+        self.end()
 
 
 class FlowPort(MasterPort):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -77,8 +76,6 @@ class Executor:
         self, env: simpy.Environment, host: HostCluster, queues: Mapping[int, CoreQueue], options: RuntimeOptions
     ) -> None:
         self.env = env
-        self.now: Callable[[], Ps] = partial(attrgetter("now"), env)
-        """Simulated time; NOTE: asked many times a token, so without a frame of Python."""
         self.host = host
         self.queues = queues
         self.options = options
@@ -87,6 +84,10 @@ class Executor:
         """By model, of those that serve several sequences a step."""
         self._teams: dict[str, TeamQueue] = {}
         self._turns = Turns()
+
+    def now(self) -> Ps:
+        """Simulated time."""
+        return self.env.now  # type: ignore[return-value]  # integer by construction
 
     def begin(self, model: PlacedModel) -> None:
         """A request of ``model`` is with the host, on its way to the first of its cores."""

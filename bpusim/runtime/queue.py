@@ -76,7 +76,7 @@ class CoreQueue:
     def __init__(
         self, env: simpy.Environment, core: BpuCore, policy: Policy, journal: list[Event] | None = None
     ) -> None:
-        self._now: Callable[[], Ps] = partial(attrgetter("now"), env)
+        self.env = env
         self.waits = CoreWaits(env)
         self._journal = journal
         self.core = core
@@ -140,6 +140,9 @@ class CoreQueue:
         if self._waiting and not self.core.busy and self._kept is None:
             self._serve()
 
+    def _now(self) -> Ps:
+        return self.env.now  # type: ignore[return-value]  # integer by construction
+
     def _number(self) -> int:
         self._seq += 1
         return self._seq
@@ -173,12 +176,13 @@ class CoreQueue:
 
     def _write(self, entry: _Entry, what: str) -> None:
         if self._journal is not None:
-            self._journal.append(Event(self._now(), self.core.name, f"{entry.stream}/{entry.phase}", what))
+            now: Ps = self.env.now  # type: ignore[assignment]
+            self._journal.append(Event(now, self.core.name, f"{entry.stream}/{entry.phase}", what))
 
     def _tell(self, entry: _Entry) -> None:
         """The policy hears how long ``entry`` has run since it was told last."""
         if self._told is not None:
-            now = self._now()
+            now: Ps = self.env.now  # type: ignore[assignment]
             try:
                 self._told.ran(self._view(entry), self._core(), now - self._since)
             except Exception as error:
@@ -205,7 +209,7 @@ class CoreQueue:
         return sum(self.core.estimate(p) for p in (left, *behind) if p is not None)
 
     def _core(self) -> CoreView:
-        return CoreView(self.core.name, self._now())
+        return CoreView(self.core.name, self.env.now)  # type: ignore[arg-type]
 
     def _waits(self, entry: _Entry) -> Call:
         """The view of one that waits: it stays the same until it has run, and lines may be long."""
@@ -287,7 +291,7 @@ class CoreQueue:
 
     def _start(self, entry: _Entry, program: CallProgram) -> None:
         self._running = entry
-        self.waits.change(1)
+        self.waits.change(running=1)
         self._since = self._now()
         self.core.run(program, f"{entry.stream}/{entry.phase}", self._ended, entry.terms.max_call)
         if self._waiting:

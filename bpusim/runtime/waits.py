@@ -29,19 +29,19 @@ class CoreWaits:
         self.dram: Ps = 0
         """In calls, waiting for data: an unloaded channel, room in the scratchpad, other masters."""
 
-    def change(self, running: int = 0, host: int = 0, elsewhere: int = 0) -> None:
+    def change(self, *, running: int = 0, host: int = 0, elsewhere: int = 0) -> None:
         """So many more calls on the core, requests with the host, requests with other cores."""
         now: Ps = self._env.now  # type: ignore[assignment]  # integer by construction
         if now > self._since:
-            if not self._running:
-                self._account(now - self._since)
+            self._account(now - self._since)
             self._since = now
         self._running += running
         self._host += host
         self._elsewhere += elsewhere
 
     def _account(self, duration: Ps) -> None:
-        """The core stood still."""
+        if self._running:
+            return
         if self._host:
             self.host += duration
         elif self._elsewhere:
@@ -52,4 +52,4 @@ class CoreWaits:
     def ran(self, result: CallResult) -> None:
         """A call, or a part of one, is over."""
         self.dram += result.dram + result.scratchpad + result.contention
-        self.change(-1)
+        self.change(running=-1)
