@@ -11,7 +11,8 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ KeyPath = tuple[str | int, ...]
 MAX_DEPTH = 64
 """Mappings and lists may be nested this deep; files people write stay below 10."""
 
+_KEPT = 64
+"""Files of which it is kept what they say."""
 _LARGEST = 2**63
 _CONSTANTS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -92,14 +95,29 @@ def read_document(
     another file names it, if given.
     """
     path = Path(path)
-    builder = _Builder(str(path))
-    builder.build(_read_text(path, error, named_at))
+    document, problems = _parsed(str(path), _read_text(path, error, named_at))
+    if problems:
+        raise error(problems)
+    return replace(document, data=_copied(document.data))
+
+
+# NOTE: for speed. Points of a study share their scenario. By text: a time stamp may stay when a file changes.
+@lru_cache(maxsize=_KEPT)
+def _parsed(file: str, text: str) -> tuple[Document, tuple[Problem, ...]]:
+    """What a file says, or what is wrong with it."""
+    builder = _Builder(file)
+    builder.build(text)
     if not builder.problems and not isinstance(builder.root, dict):
         what = "the file is empty" if builder.root is None else "the top level is not a mapping"
-        builder.report(what, builder.places.get((), Place(str(path))), "write keys such as 'about: ...'")
-    if builder.problems:
-        raise error(builder.problems)
-    return Document(builder.root, builder.places, builder.keys)
+        builder.report(what, builder.places.get((), Place(file)), "write keys such as 'about: ...'")
+    return Document(builder.root, builder.places, builder.keys), tuple(builder.problems)
+
+
+def _copied(value: Any) -> Any:
+    """Mappings and lists anew, since whoever has read a document may change it."""
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def parse_value(text: str, *, place: Place, error: type[BpusimError] = BpusimError) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,69 @@ def test_a_second_run_in_one_process_is_the_same(scenario: Path) -> None:
     from bpusim.report.files import summary_json
 
     assert summary_json(simulate(scenario)) == summary_json(simulate(scenario))
+
+
+_POINTS: list[dict[str, object]] = [
+    {"machine.cores.clock": "800 MHz"},
+    {"streams.alice.prompt": 300, "engine.merge": "exact"},
+    {"machine.cores.dma.port": "9 GB/s", "machine.cores.op_overhead": "3 us"},
+    {},
+]
+_SUMMARY = """
+import json, sys
+from bpusim import simulate
+from bpusim.report.files import summary_json
+print(summary_json(simulate(sys.argv[1], set=json.loads(sys.argv[2]))), end="")
+"""
+
+
+def test_points_in_one_process_are_the_same_as_each_in_its_own(scenario: Path) -> None:
+    """What is kept of a trace, a call or a plan for those behind it is keyed by all that it depends on."""
+    from bpusim import simulate
+    from bpusim.report.files import summary_json
+
+    points = [*_POINTS, *reversed(_POINTS)]
+    here = [summary_json(simulate(scenario, set=point)) for point in points]
+    assert here[: len(_POINTS)] == here[: len(_POINTS) - 1 : -1]
+    assert here[: len(_POINTS)] == [_python(_SUMMARY, str(scenario), json.dumps(point)) for point in _POINTS]
+    assert len(set(here)) == len(_POINTS)
+
+
+def _rewritten(path: Path, old: str, new: str) -> None:
+    """The file says something else, at the same size and time."""
+    text, at = path.read_text(), path.stat()
+    assert old in text
+    assert len(old) == len(new)
+    path.write_text(text.replace(old, new))
+    os.utime(path, ns=(at.st_atime_ns, at.st_mtime_ns))
+
+
+def test_a_trace_that_is_written_anew_is_read_anew(tmp_path: Path) -> None:
+    from bpusim import simulate
+    from bpusim.report.files import summary_json
+
+    trace, path = tmp_path / "chat.trace", tmp_path / "chat.yaml"
+    trace.write_bytes((ROOT / "traces" / "qwen2.5-0.5b-int4.trace").read_bytes())
+    path.write_text(
+        "machine: bpu80\nmodels:\n  chat: {trace: chat.trace, cores: bpu0}\n"
+        "streams:\n  alice: {chat: chat, prompt: 32, output: 3}\n"
+    )
+    first = summary_json(simulate(path))
+    cost = re.search(r'"cycles":\[\d+', trace.read_text())
+    assert cost is not None
+    other = cost[0][:-1] + ("8" if cost[0][-1] != "8" else "9")
+    _rewritten(trace, cost[0], other)
+    assert summary_json(simulate(path)) != first
+    _rewritten(trace, other, cost[0])
+    assert summary_json(simulate(path)) == first
+
+
+def test_a_scenario_that_is_written_anew_is_read_anew(scenario: Path) -> None:
+    from bpusim import simulate
+
+    assert simulate(scenario).streams["alice"].tokens == 12
+    _rewritten(scenario, "output: 6", "output: 7")
+    assert simulate(scenario).streams["alice"].tokens == 14
 
 
 def test_a_compiled_trace_is_the_same_bytes_under_another_hash_seed(tmp_path: Path) -> None:

@@ -245,3 +245,11 @@ def test_parse_value_reports_at_the_place_it_is_given() -> None:
 
 def test_keys_of_a_refused_key_are_no_duplicates_of_the_entry_before(tmp_path: Path) -> None:
     assert "already" not in refusal(tmp_path, "a: {x: 1}\n{x: 1}: b\n")
+
+
+def test_a_file_that_is_read_again_is_not_what_somebody_made_of_it(tmp_path: Path) -> None:
+    text = "a: {b: [1, {c: 2}]}"
+    first = read(tmp_path, text).data
+    first["a"]["b"][1]["c"] = 3
+    first["a"]["b"].append(4)
+    assert read(tmp_path, text).data == {"a": {"b": [1, {"c": 2}]}}

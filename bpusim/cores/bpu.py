@@ -16,6 +16,7 @@ from bpusim.cores.passing import Passing
 from bpusim.cores.pieces import PartBook, pieces
 from bpusim.cores.plan import Plan, PlanBook, Timing
 from bpusim.cores.planned import PlannedRun
+from bpusim.cores.prepared import alone_of, times_of
 from bpusim.cores.recall import State
 from bpusim.cores.run import CallRun, TiledRun
 from bpusim.cores.tiles import Alone, CallTimes
@@ -156,7 +157,7 @@ class BpuCore:
         kept = self._pieces.get(key)
         if kept is None or kept[0] is not whole:
             timing, rate, _ = self._ladder.best
-            times = CallTimes.of(whole.items, timing.hz, timing.scratchpad, timing.op_overhead, timing.layer_sync)
+            times = times_of(whole, timing)
             computed = Alone(times, rate).computed()[1]
             kept = self._pieces[key] = whole, pieces(computed, times.is_write, bound)
             if len(self._pieces) > _KEPT:
@@ -258,9 +259,9 @@ class BpuCore:
         if kept is not None and kept[0] is call:
             self._times.move_to_end(id(call))
         else:
-            t = self._setting.timing
-            times = CallTimes.of(call.items, t.hz, t.scratchpad, t.op_overhead, t.layer_sync)
-            kept = self._times[id(call)] = call, times, Alone(times, self.port.rate_alone)
+            timing = self._setting.timing
+            times = times_of(call, timing)
+            kept = self._times[id(call)] = call, times, alone_of(call, timing, times, self.port.rate_alone)
             if len(self._times) > _KEPT:
                 self._times.popitem(last=False)
         return kept
@@ -347,8 +348,9 @@ class BpuCore:
         self._run = self._watch = self._left = None
         observer, epochs = self.observer, self._epochs
         epochs.append(Epoch(now - self._since, self._setting))
-        busy = self.clock.cycles_to_ps(call.mac_cycles) if len(epochs) == 1 else _mean_ps(call.mac_cycles, epochs)
-        counters = CallCounters(busy, call.macs, call.issued, len(call.ops), moves, ended)
+        _, mac_cycles, macs, issued = call.sums[:4]
+        busy = self.clock.cycles_to_ps(mac_cycles) if len(epochs) == 1 else _mean_ps(mac_cycles, epochs)
+        counters = CallCounters(busy, macs, issued, len(call.ops), moves, ended)
         observer.call_ended(self.name, self._label, now, counters)
         result = self._ladder.explain(call, self._start, now, self._wakeup, run, epochs)
         if self._fetches is not None:

@@ -13,8 +13,8 @@ from operator import add
 from typing import NamedTuple
 
 from bpusim.cores.plan import PlanBook, Timing
+from bpusim.cores.prepared import alone_of, times_of
 from bpusim.cores.run import CallRun
-from bpusim.cores.tiles import Alone, CallTimes
 from bpusim.trace import CallProgram
 from bpusim.units import PS_PER_S, Ps
 
@@ -96,7 +96,7 @@ class Ladder:
         ops, layers = call.overheads
         overhead = ops * timing.op_overhead + layers * timing.layer_sync
         dispatch = min(overhead, unlimited)
-        cycles = (2 * call.cycles * PS_PER_S + timing.hz) // (2 * timing.hz)
+        cycles = (2 * call.sums[0] * PS_PER_S + timing.hz) // (2 * timing.hz)
         compute = min(cycles + overhead, unlimited) - dispatch
         contention = total - alone - throttling
         return CallResult(
@@ -130,8 +130,7 @@ class Ladder:
         key = id(call), setting
         known = self._known.get(key)
         if known is None or known[0] is not call:
-            times = CallTimes.of(call.items, timing.hz, timing.scratchpad, timing.op_overhead, timing.layer_sync)
-            alone = Alone(times, rate)
+            alone = alone_of(call, timing, times_of(call, timing), rate)
             known = self._known[key] = call, alone.real, alone.unlimited
             if len(self._known) > _KEPT:
                 self._known.popitem(last=False)

@@ -50,14 +50,19 @@ def consumed(times: CallTimes, first: int, done: Ints, now: Ps, rate: float) -> 
     at, c, moved = 0.0, float(done[first - 1] - now) if first else 0.0, 0
     low, high = 0.0, np.inf
     ends: list[float] = []
-    stop, pace, waited = first, 0.0, first
+    stop, straight, waited = first, 0.0, first
+    # NOTE: comparisons instead of ``max`` and ``min``, for speed: half of a prefill's first pass was here.
     for k in range(first, len(sizes)):
         dep = depends[k]
         if dep >= 0:
             ready = ends[dep - first] if dep >= first else float(done[dep] - now)
             if ready > at:
-                low = max(low, (moved - near) / ready)  # nothing arrives meanwhile
-                high = min(high, (moved + near) / ready)
+                slope = (moved - near) / ready  # nothing arrives meanwhile
+                if slope > low:
+                    low = slope
+                slope = (moved + near) / ready
+                if slope < high:
+                    high = slope
                 at, waited = ready, k
         if k - waited >= _STREAMS:
             break
@@ -68,12 +73,15 @@ def consumed(times: CallTimes, first: int, done: Ints, now: Ps, rate: float) -> 
             c = (at if at > c else c) + computes[k]
         ends.append(c)
         if moved:
-            slope = moved / at
-            low, high = max(low, slope - near / at), min(high, slope + near / at)
+            slope, off = moved / at, near / at
+            if slope - off > low:
+                low = slope - off
+            if slope + off < high:
+                high = slope + off
             if low > high:
                 break
             if low <= slope <= high:
-                stop, pace = k + 1, slope * PS_PER_S
+                stop, straight = k + 1, slope
     if stop <= first + 1:
         return None
-    return Stretch(stop, pace, np.rint(ends[: stop - first]).astype(np.int64))
+    return Stretch(stop, straight * PS_PER_S, np.rint(ends[: stop - first]).astype(np.int64))

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import le, mul
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from bpusim.units import PS_PER_S, Ps
 
 if TYPE_CHECKING:
     from bpusim.arrays import Floats, Ints
-    from bpusim.trace import CallLayout, CallProgram, Tiling
+    from bpusim.trace import CallItems, CallLayout, CallProgram, Tiling
 
 __all__ = ["Plan", "PlanBook", "Run", "Timing", "plan_for"]
 
@@ -34,6 +35,8 @@ _RUNS, _CANDIDATES = 8, 8
 """A plan has no more runs, and a query no more deciding items: a call with more goes by its tiles."""
 _KEPT = 64
 """Plans kept of a phase: ranges of positions."""
+_PLANS, _SHAPES = 64, 16
+"""Plans kept for whoever asks for the same again; what they are made of, some 100 KB each."""
 _MARGIN = 2.0
 """Instants are rounded to whole picoseconds: a wait must be out of reach by so many."""
 _Position = tuple[tuple[int, ...], int]
@@ -146,7 +149,8 @@ class PlanBook:
                 return None  # a plan is for all of a call
             kvs, tokens = call.position
             layout = call.layout
-            _, plans = kept.setdefault((id(layout), tokens, len(kvs)), (layout, []))
+            key = id(layout), tokens, len(kvs)
+            _, plans = kept.get(key) or kept.setdefault(key, (layout, []))
             for found in plans:
                 if all(map(le, found.low, kvs)) and all(map(le, kvs, found.high)):
                     return found
@@ -163,13 +167,14 @@ class PlanBook:
 def plan_for(call: CallProgram, timing: Timing, *, wide: bool = True) -> Plan | None:
     """A plan for the position of ``call``; None if it has to wait for room. ``wide``: for as many around it as hold."""
     kvs, tokens = call.position
-    here = _plan(call, call.position, call.position, timing)
+    layout = call.layout
+    here = _plan(layout, call.position, call.position, timing)
     if here is None or not wide:
         return here
     for block in _BLOCKS:
         high = tuple([-(-kv // block) * block for kv in kvs])
         low = tuple([max(kv - block + 1, 0) for kv in high])
-        plan = _plan(call, (low, tokens), (high, tokens), timing)
+        plan = _plan(layout, (low, tokens), (high, tokens), timing)
         if plan is not None:
             return plan
     return here
@@ -187,8 +192,9 @@ class _Bounds:
     exact_work: tuple[Ints, Ints]
 
 
-def _plan(call: CallProgram, low: _Position, high: _Position, timing: Timing) -> Plan | None:
-    layout = call.layout
+# NOTE: for speed, since cores that are alike and points of a study ask for the same. A layout is itself and no other.
+@lru_cache(maxsize=_PLANS)
+def _plan(layout: CallLayout, low: _Position, high: _Position, timing: Timing) -> Plan | None:
     b = _bounds(layout, layout.basis(*low), layout.basis(*high), timing)
     if b is None:
         return None
@@ -209,30 +215,48 @@ def _plan(call: CallProgram, low: _Position, high: _Position, timing: Timing) ->
 
 def _bounds(layout: CallLayout, at_low: tuple[int, ...], at_high: tuple[int, ...], timing: Timing) -> _Bounds | None:
     """None where the number of tiles differs over the range, a cost falls along it, or a tile does not fit."""
+    shape = _shape(layout, at_low, at_high)
+    if shape is None:
+        return None
+    t, items, size, cycles = shape
+    if int(size[1][~t.is_write].max(initial=0)) > timing.scratchpad:
+        return None
+    extra = items[0].first * timing.op_overhead + items[0].layer_end * timing.layer_sync
+    ps = PS_PER_S / timing.hz
+    work = [np.rint(c * ps).astype(np.int64) + extra for c in cycles]
+    exact = [np.rint(e.cycles * ps).astype(np.int64) + extra for e in items]
+    depends = room(size[1], t.is_write, items[0].producer, timing.scratchpad)
+    return _Bounds(t, depends, size, (work[0], work[1]), (items[0].bytes, items[1].bytes), (exact[0], exact[1]))
+
+
+class _Shape(NamedTuple):
+    """Items over a range of positions: exactly at its two ends, and bounds (fewest, most) of bytes and cycles."""
+
+    tiling: Tiling
+    items: tuple[CallItems, CallItems]
+    size: tuple[Ints, Ints]
+    cycles: tuple[Ints, Ints]
+
+
+# NOTE: for speed, since the points of a study differ in their timing, and this does not depend on it.
+@lru_cache(maxsize=_SHAPES)
+def _shape(layout: CallLayout, at_low: tuple[int, ...], at_high: tuple[int, ...]) -> _Shape | None:
+    """None where the number of tiles differs over the range, or a cost falls along it."""
     ends = np.array([at_low, at_high])
     if (layout.coefs[..., ends[0] != ends[1]] < 0).any():
         return None
-    bounds = [layout.coefs @ at for at in ends]
-    t, same = (layout.tiling(b) for b in bounds)
+    low, high = (layout.coefs @ at for at in ends)
+    t, same = layout.tiling(low), layout.tiling(high)
     if not (np.array_equal(t.op, same.op) and np.array_equal(t.is_write, same.is_write)):
         return None
-    items = [layout.items(bound, t) for bound in bounds]
-    extra = items[0].first * timing.op_overhead + items[0].layer_end * timing.layer_sync
-    ps = PS_PER_S / timing.hz
-    size, work = [], []
-    for bound, up in zip(bounds, (0, 1), strict=True):
+    size, cycles = [], []
+    for bound, up in ((low, 0), (high, 1)):
         spare = up * (t.pieces - 1)  # a share is rounded down or up
         read, write = layout.moved(bound)
         size.append(np.where(t.is_write, write[t.op], (read[t.op] + spare) // t.pieces))
-        cycles = np.where(t.is_write, 0, (bound[0][t.op] + spare) // t.pieces)
-        work.append(np.rint(cycles * ps).astype(np.int64) + extra)
-    if int(size[1][~t.is_write].max(initial=0)) > timing.scratchpad:
-        return None
-    exact = [np.rint(e.cycles * ps).astype(np.int64) + extra for e in items]
-    depends = room(size[1], t.is_write, items[0].producer, timing.scratchpad)
-    return _Bounds(
-        t, depends, (size[0], size[1]), (work[0], work[1]), (items[0].bytes, items[1].bytes), (exact[0], exact[1])
-    )
+        cycles.append(np.where(t.is_write, 0, (bound[0][t.op] + spare) // t.pieces))
+    items = layout.items(low, t), layout.items(high, t)
+    return _Shape(t, items, (size[0], size[1]), (cycles[0], cycles[1]))
 
 
 def _stall_free(b: _Bounds, first: int, before: float, ps_per_byte: float) -> int:

@@ -33,6 +33,7 @@ class CorePool:
     cores: int
     speed: Fraction = Fraction(1)
     free: int = field(init=False)
+    _fast: bool = field(init=False)
     taken: list[Ps] = field(default_factory=list)
     """When cores were taken since somebody looked, if anybody does."""
     given: list[Ps] = field(default_factory=list)
@@ -40,11 +41,11 @@ class CorePool:
 
     def __post_init__(self) -> None:
         self.free = self.cores
+        self._fast = self.speed == 1
 
     def span(self, duration: Ps) -> Ps:
         """What takes a fast core ``duration`` takes one of these so long, rounded up."""
-        speed = self.speed
-        return duration if speed == 1 else -(-duration * speed.denominator // speed.numerator)
+        return duration if self._fast else -(-duration * self.speed.denominator // self.speed.numerator)
 
     def look(self) -> tuple[list[Ps], list[Ps]]:
         """(when cores were taken, when they were given back) since the last look, in any order."""

@@ -79,26 +79,22 @@ class State:
 class Recall:
     """The known states of a call with the same times on one core."""
 
-    __slots__ = ("_fronts", "_kept", "_learned", "_rate", "_states", "used")
+    __slots__ = ("_kept", "_learned", "_rate", "_states", "used")
 
     def __init__(self) -> None:
         self.used = False
         """Whether the call has come before: one that does not come again is not worth it."""
-        self._fronts: dict[int, Ints] = {}
         self._states: dict[tuple[int, ...], State] = {}
         self._kept = 0
         self._learned = 0
         self._rate = 0.0
 
-    def at(self, item: int, fence: int, depends: Ints, computed: Ints, now: Ps, rate: float) -> State:
-        """The state before ``item``. ``depends``: what each item waits for; ``computed``: when each before it is;
+    def at(self, item: int, fence: int, front: Ints, computed: Ints, now: Ps, rate: float) -> State:
+        """The state before ``item``. ``front``: the items before it that matter; ``computed``: when each of all is;
         ``fence``: the next item that no flow goes beyond, or -1; ``rate``: the highest of the port."""
         if rate != self._rate or self._kept > _MOST:
             self._states.clear()
             self._rate, self._kept = rate, 0
-        front = self._fronts.get(item)
-        if front is None:
-            front = self._fronts[item] = _front(item, depends)
         # What is computed is nothing to wait for, however long ago that was.
         key = (item, fence, *np.maximum(computed[front] - now, 0).tolist())
         state = self._states.get(key)
@@ -140,10 +136,3 @@ def _alone(state: State, rate: float) -> State | None:
     rate = min(rate, pace)
     state.alone = state.steps.get((False, round(size * PS_PER_S / rate), rate, float(size)))
     return state.alone.then if state.alone is not None else None
-
-
-def _front(item: int, depends: Ints) -> Ints:
-    """The items before ``item`` that those from it on depend on, and the last one."""
-    needed = depends[item:]
-    needed = needed[(needed >= 0) & (needed < item)]
-    return np.unique(np.append(needed, item - 1) if item else needed)

@@ -138,9 +138,9 @@ class TiledRun:
         """The state in which the call is then, if nothing happens before."""
         if not self._recalls:
             return State()
-        fence = next((f for f in self.fences if f >= self._next), -1)
+        fence = next((f for f in self.fences if f >= self._next), -1) if self.fences else -1
         times, rate = self.times, self.core.port.rate_max
-        return times.recall.at(self._next, fence, times.depends, self._computed, at, rate)
+        return times.recall.at(self._next, fence, times.front(self._next), self._computed, at, rate)
 
     def _decide(self, state: State, now: Ps) -> None:
         """What comes next."""
@@ -156,10 +156,11 @@ class TiledRun:
         state.stop = i + 1
         if self.core.merge != "off":
             self._merge(state, now)
-        fence = next((f for f in self.fences if i <= f < state.stop - 1), None)
-        if fence is not None:
-            state.stop, state.stretch = fence + 1, None
-        state.parts = self.call.transfers(i, state.stop)
+        if self.fences:
+            fence = next((f for f in self.fences if i <= f < state.stop - 1), None)
+            if fence is not None:
+                state.stop, state.stretch = fence + 1, None
+        state.parts = self.call.transfers(i, state.stop, sum(times.rows[0][i : state.stop]))
 
     def _merge(self, state: State, now: Ps) -> None:
         """How many items go as one flow from the next one on: those that cannot stall, or a stretch that does."""

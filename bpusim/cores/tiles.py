@@ -50,6 +50,8 @@ class CallTimes:
     """Bytes, writes, compute and dependencies as lists: for loops in Python."""
     scratchpad: int
     """Its bytes."""
+    fronts: dict[int, Ints] = field(default_factory=dict, compare=False, repr=False)
+    """By item, once it was asked for: those before it that it or a later one waits for, and the last one."""
     recall: Recall = field(default_factory=Recall, compare=False, repr=False)
     """What the call did before."""
 
@@ -68,6 +70,14 @@ class CallTimes:
             )
         rows = (call.bytes.tolist(), call.is_write.tolist(), (compute + extra).tolist(), depends.tolist())
         return cls(call.bytes, call.is_write, compute + extra, depends, call.producer, rows, scratchpad)
+
+    def front(self, item: int) -> Ints:
+        """The items before ``item`` that those from it on depend on, and the last one."""
+        found = self.fronts.get(item)
+        if found is None:
+            needed = {dep for dep in self.rows[3][item:] if 0 <= dep < item}
+            found = self.fronts[item] = np.array(sorted(needed | {item - 1} if item else needed), dtype=np.int64)
+        return found
 
 
 def room(size: Ints, is_write: Bools, producer: Ints, scratchpad: int) -> Ints:
@@ -96,15 +106,16 @@ def run_length(times: CallTimes, first: int, done: Ints, now: Ps, rate: float) -
 
 
 def _scalar_run(times: CallTimes, first: int, stop: int, done: Ints, now: Ps, before: float, ps_per_byte: float) -> int:
-    rows = zip(*(column[first:stop] for column in times.rows), strict=True)
+    sizes, writes, computes, depends = times.rows
     at, c = 0.0, before
     ahead: list[float] = []
-    for n, (size, is_write, compute, dep) in enumerate(rows):
-        if n and dep >= 0 and at < (ahead[dep - first] if dep >= first else done[dep] - now):
-            return n
-        at += size * ps_per_byte
-        if not is_write:
-            c = max(c, at) + compute
+    for k in range(first, stop):
+        dep = depends[k]
+        if dep >= 0 and k > first and at < (ahead[dep - first] if dep >= first else done[dep] - now):
+            return k - first
+        at += sizes[k] * ps_per_byte
+        if not writes[k]:
+            c = (at if at > c else c) + computes[k]
         ahead.append(c)
     return stop - first
 

@@ -44,7 +44,9 @@ def load_traces(scenario: Scenario) -> dict[str, Trace]:
     for name in scenario.models:
         path = scenario.trace_path(name)
         try:
-            traces[name] = loaded.setdefault(path, load_trace(path)) if path not in loaded else loaded[path]
+            if path not in loaded:
+                loaded[path] = load_trace(path, shared=True)
+            traces[name] = loaded[path]
         except BpusimError as e:
             problems.extend(e.problems)
             continue

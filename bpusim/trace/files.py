@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -42,6 +43,8 @@ _OP = {
 }
 _MOST = 10_000
 """Passes of a repeat: far more layers than any model has."""
+_SHARED = 16
+"""Traces that are kept for the next scenario of this process: with their tables a megabyte or less each."""
 _COEFS = ("macs", "issued", "cycles", "mac_cycles", "tiles", "scratch")
 
 
@@ -107,8 +110,11 @@ def save_trace(trace: Trace, path: Path) -> None:
         raise
 
 
-def load_trace(path: str | Path) -> Trace:
-    """Read and check a trace file. Raises :class:`TraceError` with file and line of what is wrong."""
+def load_trace(path: str | Path, *, shared: bool = False) -> Trace:
+    """Read and check a trace file. Raises :class:`TraceError` with file and line of what is wrong.
+
+    ``shared``: the same object as before if the file still says the same, with all that has been worked out of it.
+    """
     path = Path(path)
     try:
         text = path.read_bytes().decode("utf-8")
@@ -116,7 +122,13 @@ def load_trace(path: str | Path) -> Trace:
         raise TraceError(f"cannot read the trace: {e.strerror}", place=Place(str(path))) from None
     except UnicodeDecodeError:
         raise TraceError("not a trace: the file is not UTF-8 text", place=Place(str(path))) from None
-    return _Reader(str(path), text).read()
+    return _shared(str(path), text) if shared else _Reader(str(path), text).read()
+
+
+# NOTE: for speed. Points of a study run the same few traces. By text: a time stamp may stay when a file changes.
+@lru_cache(maxsize=_SHARED)
+def _shared(file: str, text: str) -> Trace:
+    return _Reader(file, text).read()
 
 
 class _Reader:

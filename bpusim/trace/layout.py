@@ -162,14 +162,17 @@ def lay_out(ops: tuple[Op, ...], ends: Bools, coefs: Ints, basis: Basis) -> Call
 
 def coefficients(ops: Sequence[Op], terms: int) -> Ints:
     """Fields x ops x basis."""
-    coefs = np.zeros((_NF + 2 * _NK, len(ops), terms), dtype=np.int64)
-    for j, op in enumerate(ops):
+    # NOTE: for speed. Passes of a repeated layer are the same few objects: each is laid out once.
+    distinct = {id(op): op for op in ops}
+    coefs = np.zeros((_NF + 2 * _NK, len(distinct), terms), dtype=np.int64)
+    for j, op in enumerate(distinct.values()):
         for f, name in enumerate(FIELDS):
             _put(coefs, f, j, getattr(op, name))
         for side, table in ((0, op.read), (_NK, op.write)):
             for buffer, c in table.items():
                 _put(coefs, _NF + side + BUFFER_KINDS.index(buffer_kind(buffer)), j, c)
-    return coefs
+    at = {key: j for j, key in enumerate(distinct)}
+    return coefs[:, [at[id(op)] for op in ops]]
 
 
 def _put(coefs: Ints, row: int, op: int, values_: Coefs) -> None:

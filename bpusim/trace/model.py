@@ -179,19 +179,20 @@ class Trace:
         costs are known for, and for entries before a phase that holds over an empty cache only.
         """
         kvs = kv if isinstance(kv, tuple) else (kv,)
-        chunk = self.phase(phase).tokens
+        found = self.phase(phase)
+        chunk = found.tokens
         if tokens > chunk > 0:
             raise TraceError(
                 f"{tokens} tokens do not fit the {chunk} of phase '{phase}'", do="bind one chunk at a time"
             )
-        if self.phase(phase).empty_cache and any(kvs):
+        if found.empty_cache and any(kvs):
             raise TraceError(
                 f"phase '{phase}' holds over an empty cache only, not behind {max(kvs)} entries",
                 do="read the whole prompt in one chunk: compile the model with a longer --chunk",
             )
         if self.header.kv == "capacity":
             kvs = (max(self.header.context - chunk, 0),) * len(kvs)
-        return self.table(phase).bind(kvs, tokens)
+        return (self._tables.get(phase) or self.table(phase)).bind(kvs, tokens)
 
     def split(self, parts: int | Sequence[int]) -> tuple[Trace, ...]:
         """Cut between layers: into ``parts`` even pieces, or pieces of the given numbers of layers.

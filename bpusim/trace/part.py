@@ -65,9 +65,9 @@ class CallPart(CallProgram):
         last = self._last
         return last[(self.start <= last) & (last < self.stop)] - self.start
 
-    def transfers(self, start: int, stop: int) -> ItemRange:
-        """Items ``start`` to ``stop`` of the part as one transfer list."""
-        return self.whole.transfers(self.start + start, self.start + stop)
+    def transfers(self, start: int, stop: int, size: int | None = None) -> ItemRange:
+        """Items ``start`` to ``stop`` of the part as one transfer list. ``size``: its bytes, where they are known."""
+        return self.whole.transfers(self.start + start, self.start + stop, size)
 
 
 def part_of(call: CallProgram, start: int, stop: int) -> CallPart:

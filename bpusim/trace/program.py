@@ -38,7 +38,7 @@ class CallProgram:
         self.sums: list[int] = layout.sums.dot(at).tolist()
         """Fields over all ops."""
         written = sum(self.sums[WRITES])
-        self.bytes: int = written + sum(self.sums[READS])
+        self.bytes: int = sum(self.sums[MOVED])
         """All that it moves."""
         self.mix = round(written / self.bytes, 2) if written else 0.0
         """Part of that which is written."""
@@ -116,9 +116,9 @@ class CallProgram:
         """Of each op, the item of its last tile."""
         return self.tiling.last
 
-    def transfers(self, start: int, stop: int) -> ItemRange:
-        """Items ``start`` to ``stop`` as one transfer list."""
-        return ItemRange(self, start, stop, int(self.items.bytes[start:stop].sum()))
+    def transfers(self, start: int, stop: int, size: int | None = None) -> ItemRange:
+        """Items ``start`` to ``stop`` as one transfer list. ``size``: its bytes, where they are known."""
+        return ItemRange(self, start, stop, size if size is not None else int(self.items.bytes[start:stop].sum()))
 
     @property
     def moves(self) -> list[int]:
