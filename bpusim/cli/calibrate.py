@@ -43,7 +43,9 @@ def compile_wish(config: Path, core: CoreSpec, wish: Wish) -> Trace:
 @click.command()
 @click.argument("measured", type=click.Path(path_type=Path))
 @click.option("--machine", default="bpu80", show_default=True, help="Machine preset, or a machine file.")
-@click.option("--fit", "paths", metavar="PATH[,PATH...]", default="", help="Numbers of the machine; none: compare only.")
+@click.option(
+    "--fit", "paths", metavar="PATH[,PATH...]", default="", help="Numbers of the machine; none: compare only."
+)
 @SET
 @click.option("--board", help="Rows of this board; needed where the file has several.")
 @click.option("--decode-noise", default=0.03, show_default=True, type=_PART, help="Relative error of decode rates.")
@@ -67,10 +69,11 @@ def calibrate(
 ) -> None:
     """Fit numbers of a machine to the runs in MEASURED, a CSV file, by least squares.
 
-    Prints them with their uncertainty, each row beside what is simulated, and how well each is told by a fit without it.
+    Prints them with their uncertainty, each row beside what is simulated, and how well a fit without it tells it.
     """
+    from bpusim import __version__
     from bpusim.compiler import check_installed
-    from bpusim.report.calibration import calibration_csv, calibration_json, print_calibration
+    from bpusim.cli.calibrated import calibration_csv, calibration_json, print_calibration
     from bpusim.study.calibration import Noise, read_measurements
     from bpusim.study.calibration import calibrate as calibrated
     from bpusim.study.calibration.writing import write_machine
@@ -97,5 +100,5 @@ def calibrate(
     else:
         click.echo(calibration_json(done) if form == "json" else calibration_csv(done), nl=False)
     if out is not None:
-        write_machine(done, machine, overrides, out, board)
+        write_machine(done, machine, overrides, out, __version__, board)
         click.echo(f"{out}: {done.machine.name}, {len(names)} fitted", err=True)

@@ -172,7 +172,9 @@ class _Builder:
             path = f"/model/layers.{i}/attn/{name}_proj"
             part = self.linear(path, x, self.c.hidden_size, n)
             if self.c.biased:
-                part = self.node("Add", f"{path}/Add", [part, self.weight(f"model.layers.{i}.attn.{name}_proj.bias", n)])
+                part = self.node(
+                    "Add", f"{path}/Add", [part, self.weight(f"model.layers.{i}.attn.{name}_proj.bias", n)]
+                )
             out.append(part if name == "v" else self.head_norm(f"/model/layers.{i}/attn/{name}_norm", part, n))
         return out
 

@@ -236,9 +236,7 @@ def _paths(value: object, path: KeyPath) -> Iterator[KeyPath]:
             yield from _paths(item, (*path, key))
 
 
-def _with_machine(
-    document: Document, folders: Mapping[str, Path], files: list[Path]
-) -> tuple[Document, list[Problem]]:
+def _with_machine(document: Document, folders: Mapping[str, Path], files: list[Path]) -> tuple[Document, list[Problem]]:
     """The document with its machine changes merged into the preset, or why that cannot be. ``files``: gets the machine
     files that were read."""
     if "machine" not in document.data:

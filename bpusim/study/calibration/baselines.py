@@ -17,9 +17,7 @@ def constant_efficiency(data: Sequence[tuple[float, int, float]]) -> list[float 
     if len(data) < 2:
         return [None] * len(data)
     total = sum(logs)
-    return [
-        math.exp((total - own) / (len(logs) - 1)) / size for own, (size, _, _) in zip(logs, data, strict=True)
-    ]
+    return [math.exp((total - own) / (len(logs) - 1)) / size for own, (size, _, _) in zip(logs, data, strict=True)]
 
 
 def per_layer(data: Sequence[tuple[float, int, float]]) -> list[float | None]:

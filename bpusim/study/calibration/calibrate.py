@@ -12,7 +12,7 @@ from bpusim.hardware import MachineSpec
 from bpusim.study.calibration.baselines import constant_efficiency, per_layer
 from bpusim.study.calibration.bench import Bench, Figures
 from bpusim.study.calibration.fit import Fit, Observation, check_enough, fit, refit
-from bpusim.study.calibration.outliers import Outlier, impossible, of_repeats, worst
+from bpusim.study.calibration.outliers import Outlier, apart, impossible, of_repeats
 from bpusim.study.calibration.parameters import Parameter, parameters_of
 from bpusim.study.calibration.recipe import Compile, Recipe, recipe_of, told_bytes
 from bpusim.study.calibration.rows import Measured, Measurements
@@ -149,31 +149,31 @@ def _observations(recipe: Recipe, noise: Noise) -> list[Observation]:
 def _fitted(
     bench: Bench, observations: Sequence[Observation], flagged: Sequence[Outlier], keep: bool
 ) -> tuple[list[Observation], Fit, list[Outlier]]:
-    """(observations that count, the fit, outliers that it showed): the worst goes first, then the others are fitted."""
+    """(observations that count, the fit, outliers that it showed): from a rough fit that hardly minds them."""
     out = {id(o.observation) for o in flagged}
     rest = [o for o in observations if id(o) not in out]
     more: list[Outlier] = []
     start: tuple[float, ...] | None = None
     check_enough(bench.parameters, rest)
-    while not keep:
-        rough = fit(bench, rest, start, checked=False)
-        outlier = worst(rough, rest)
+    if not keep:
+        rough = fit(bench, rest, checked=False)
+        more = apart(rough, rest)
         start = rough.at
-        if outlier is None:
-            break
-        more.append(outlier)
-        rest = [o for o in rest if o is not outlier.observation]
-        check_enough(bench.parameters, rest)
+        rest = [o for o in rest if all(o is not m.observation for m in more)]
     return rest, fit(bench, rest, start), more
 
 
 def _results(
-    bench: Bench, recipes: Sequence[Recipe], fitted: Sequence[Observation], found: Fit | None, flagged: Sequence[Outlier]
+    bench: Bench,
+    recipes: Sequence[Recipe],
+    fitted: Sequence[Observation],
+    found: Fit | None,
+    flagged: Sequence[Outlier],
 ) -> list[RowResult]:
     from_whole = found.at if found is not None else ()
     bad = {(id(o.observation.recipe), o.observation.kind): o.why for o in flagged}
     decoding = [r for r in recipes if r.row.decode_tps is not None and (id(r), "decode") not in bad]
-    data = [(float(r.row.bytes_estimate or r.weight_bytes), r.layers, r.row.decode_tps or 0.0) for r in decoding]
+    data = [(r.moved, r.layers, r.row.decode_tps or 0.0) for r in decoding]
     simple = dict(zip(map(id, decoding), zip(constant_efficiency(data), per_layer(data), strict=True), strict=True))
     rows = []
     for recipe in recipes:
@@ -190,10 +190,14 @@ def _results(
         efficiency, layered = simple.get(id(recipe), (None, None))
         rows.append(
             RowResult(
-                recipe.row, recipe, whole, unseen, efficiency, layered, (ttft, decode),
-                tuple([*notes, *([size] if size is not None else [])]),
-            )  # fmt: skip
+                recipe.row,
+                recipe,
+                whole,
+                unseen,
+                efficiency,
+                layered,
+                (ttft, decode),
+                (*notes, *([size] if size is not None else [])),
+            )
         )
     return rows
-
-

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bpusim.study.calibration.fit import Fit, Observation
 
-__all__ = ["FACTOR", "Outlier", "impossible", "of_repeats", "worst"]
+__all__ = ["FACTOR", "Outlier", "apart", "impossible", "of_repeats"]
 
 FACTOR = 2.0
 """A figure so many times off its repeats, or off what fits the others, is a mistake or another experiment (BH-36)."""
@@ -57,14 +57,13 @@ def impossible(observations: Sequence[Observation]) -> list[Outlier]:
     return found
 
 
-def worst(found: Fit, observations: Sequence[Observation]) -> Outlier | None:
-    """The one that is furthest from a fit, if that is more than a factor."""
-    factors = [r * o.noise for r, o in zip(found.residuals, observations, strict=True)]
-    k = max(range(len(factors)), key=lambda k: abs(factors[k]))
-    if abs(factors[k]) <= math.log(FACTOR):
-        return None
-    slower = math.exp(factors[k])
-    return Outlier(observations[k], f"{_times(slower)} as long as what fits the other rows")
+def apart(found: Fit, observations: Sequence[Observation]) -> list[Outlier]:
+    """Those more than a factor off a fit."""
+    out = []
+    for residual, o in zip(found.residuals, observations, strict=True):
+        if abs(residual * o.noise) > math.log(FACTOR):
+            out.append(Outlier(o, f"{_times(math.exp(residual * o.noise))} as long as what fits the others"))
+    return out
 
 
 def _times(ratio: float) -> str:

@@ -102,7 +102,11 @@ def _parameter(path: str, data: dict[str, Any], machine: MachineSpec, known: dic
         near = [p.removeprefix("machine.") for p in known if p.removeprefix("machine.").rpartition(".")[0] == where]
         names = [p.removeprefix("machine.") for p in known]
         hint = did_you_mean(short, names)
-        do = hint if hint.startswith("did") or not near else f"there {'are' if len(near) > 1 else 'is'} {', '.join(near)}"
+        do = (
+            hint
+            if hint.startswith("did") or not near
+            else f"there {'are' if len(near) > 1 else 'is'} {', '.join(near)}"
+        )
         raise StudyError(f"'{short}' is no number of a machine", do=do)
     if short.removeprefix("cores.") in machine.cores.fingerprint():
         what = f"{short} shapes the compiled trace, so it does not change by small steps"

@@ -22,7 +22,7 @@ _CONTEXT = 512
 _OUTPUT = 2
 """Tokens of a simulated answer: the first, and one decode step behind it; every step is like it but for the cache."""
 _NOTICEABLE = 0.002
-"""Part of a step's bytes by which the cache grows to the middle of the answer, above which decoding is simulated there."""
+"""Part of a step's bytes by which the cache grows to the middle of the answer: decoding is simulated there above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,12 @@ class Recipe:
     assumed: tuple[str, ...]
 
     @property
+    def moved(self) -> float:
+        """Bytes of a step as a formula has them: the row's own estimate of the weights where there is one, and what
+        else the trace reads and writes (the cache)."""
+        return float((self.row.bytes_estimate or self.weight_bytes) + self.step_bytes - self.weight_bytes)
+
+    @property
     def key(self) -> tuple[object, ...]:
         """Rows with the same one come out alike."""
         return self.trace, self.prompts, json.dumps([self.overrides, self.model], sort_keys=True)
@@ -72,8 +78,10 @@ class Recipe:
 
 
 def recipe_of(row: Measured, machine: MachineSpec, folder: Path, compiled: Compile, file: str) -> Recipe:
-    """Compile the row's model (once: traces are kept in ``folder`` by content). Raises :class:`StudyError` for a row that
-    cannot be simulated."""
+    """Compile the row's model (once: traces are kept in ``folder`` by content).
+
+    Raises :class:`StudyError` for a row that cannot be simulated.
+    """
     if row.unusable is not None:
         raise StudyError(row.unusable, place=Place(file, row.line))
     overrides, model, core = _placed(row, machine, file)

@@ -21,8 +21,6 @@ KNOWN = (
 )  # fmt: skip
 """Columns that are read. Others (sources, conditions) are left alone."""
 _SHAPE = ("layers", "hidden", "n_heads", "n_kv", "ffn", "vocab", "tied")
-_DEFAULT_GROUP = {4: 128}
-"""Of weights whose group the row does not say: int4 has one in every public format; int8 has a scale a channel."""
 _Number = TypeVar("_Number", int, float)
 
 
@@ -44,7 +42,7 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A row. ``ttft_ms`` and ``decode_tps``: None where not measured. ``prompt``: None where the source does not say."""
+    """A row. ``ttft_ms`` and ``decode_tps``: None where not measured; ``prompt``: where the source does not say."""
 
     id: str
     line: int
@@ -58,7 +56,7 @@ class Measured:
     config: Path | None
     weight_bits: int
     group: int | None
-    """Elements that share a scale; None: the whole channel."""
+    """Elements that share a scale; None: the whole channel, or the row does not say it."""
     activation: Literal["int8", "int16"]
     prompt: int | None
     generated: int
@@ -206,7 +204,7 @@ class _Reader:
             trace=trace,
             config=config,
             weight_bits=bits,
-            group=self._group(bits),
+            group=self._group(),
             activation="int8" if c.get("a_bits") == "8" else "int16",
             prompt=prompt,
             generated=self.number("gen_len", int) or 0,
@@ -229,10 +227,8 @@ class _Reader:
             self.wrong(f"npu_cores_used: {used} of {total}", "correct one of them")
         return used, total
 
-    def _group(self, bits: int) -> int | None:
+    def _group(self) -> int | None:
         text = self.cells.get("w_group", "")
-        if not text:
-            return _DEFAULT_GROUP.get(bits)
         return None if text in ("per-channel", "channel") else self.number("w_group", int)
 
     def _architecture(self) -> Architecture | None:

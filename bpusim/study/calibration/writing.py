@@ -17,9 +17,11 @@ from bpusim.study.calibration.fit import Fit
 __all__ = ["machine_text", "write_machine"]
 
 
-def write_machine(done: Calibration, base: str, overrides: Sequence[str], out: Path, board: str | None = None) -> None:
+def write_machine(
+    done: Calibration, base: str, overrides: Sequence[str], out: Path, version: str, board: str | None = None
+) -> None:
     """Write ``out``, whole or not at all. Raises :class:`StudyError`."""
-    text = machine_text(done, base, overrides, out, board)
+    text = machine_text(done, base, overrides, out, version, board)
     try:
         handle, fresh = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
         try:
@@ -33,19 +35,19 @@ def write_machine(done: Calibration, base: str, overrides: Sequence[str], out: P
         raise StudyError(f"cannot write the machine: {e.strerror}", place=Place(str(out))) from None
 
 
-def machine_text(done: Calibration, base: str, overrides: Sequence[str], out: Path, board: str | None = None) -> str:
+def machine_text(
+    done: Calibration, base: str, overrides: Sequence[str], out: Path, version: str, board: str | None = None
+) -> str:
     """The file: what it changes of ``base``, each fitted number with its interval; the same inputs, the same text."""
     found = done.found
     assert found is not None  # nothing else is written
-    from bpusim import __version__
-
     rows = done.measurements.rows
     words = ["bpusim", "calibrate", done.measurements.file, "--machine", Path(base).name if "/" in base else base]
     words += ["--board", board] if board is not None else []
     words += ["--fit", ",".join(p.path.removeprefix("machine.") for p in done.parameters)]
     words += [w for o in overrides for w in ("--set", o)] + ["-o", out.name]
     lines = [
-        f"# Fitted by bpusim {__version__}: {shlex.join(words)}",
+        f"# Fitted by bpusim {version}: {shlex.join(words)}",
         f"# To {done.observations} figures of rows {', '.join(r.id for r in rows)} of {done.measurements.file},",
         f"# SHA-256 {done.measurements.digest}.",
     ]

@@ -77,9 +77,7 @@ def _decode(done: Calibration) -> Table:
 
 def _first_tokens(done: Calibration) -> Table:
     unseen = ("unseen",) if done.found is not None else ()
-    table = plain_table(
-        "First token, ms", "row", "model", "quant", "prompt", "measured", "simulated", "error", *unseen
-    )
+    table = plain_table("First token, ms", "row", "model", "quant", "prompt", "measured", "simulated", "error", *unseen)
     for r in done.rows:
         if r.row.ttft_ms is None:
             continue
@@ -127,7 +125,7 @@ def _notes(done: Calibration) -> Iterator[str]:
     if done.measurements.left_out:
         yield f"{done.measurements.left_out} rows of other boards"
     yield (
-        f"*: does not count, see above; unseen: by a fit without the row; the two columns at the end are formulas fitted "
+        f"*: does not count, see above; unseen: by a fit without the row; the two columns at the end: formulas, fitted "
         f"without the row; {done.runs} runs"
         if done.found is not None
         else f"*: does not count, see above; {done.runs} runs"
