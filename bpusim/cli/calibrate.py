@@ -72,8 +72,8 @@ def calibrate(
     Prints them with their uncertainty, each row beside what is simulated, and how well a fit without it tells it.
     """
     from bpusim import __version__
-    from bpusim.compiler import check_installed
     from bpusim.cli.calibrated import calibration_csv, calibration_json, print_calibration
+    from bpusim.compiler import check_installed
     from bpusim.study.calibration import Noise, read_measurements
     from bpusim.study.calibration import calibrate as calibrated
     from bpusim.study.calibration.writing import write_machine

@@ -41,6 +41,8 @@ _CLOSE = 1e-3
 _TOLERANCE = 1e-3
 """Of the coordinates: a smaller step is the last. It is 0.1 % of a parameter: data with percents of noise do not know
 it so well."""
+_ORIGIN = 1.0
+"""Coordinates are shifted by it for the solver, whose tolerance is relative to their length."""
 _REFITS = 12
 
 
@@ -119,17 +121,21 @@ def fit(
     _check_effects(parameters, observations, jacobian)
     low, high = zip(*(p.bounds for p in parameters), strict=True)
     solved = least_squares(
-        lambda x: _residuals(bench, observations, x), at, jac=lambda x: _jacobian(bench, observations, x),
-        bounds=(low, high), x_scale=1.0, xtol=_TOLERANCE, ftol=1e-4, gtol=1e-6, max_nfev=40,
+        lambda z: _residuals(bench, observations, z - _ORIGIN),
+        at + _ORIGIN,
+        jac=lambda z: _jacobian(bench, observations, z - _ORIGIN),
+        bounds=([b + _ORIGIN for b in low], [b + _ORIGIN for b in high]),
+        x_scale=1.0, xtol=_TOLERANCE, ftol=1e-4, gtol=1e-6, max_nfev=40,
         loss="linear" if checked else "soft_l1",
     )  # fmt: skip
-    jacobian = _jacobian(bench, observations, solved.x)
-    for p, x, a, b in zip(parameters, solved.x, low, high, strict=True):
+    best = solved.x - _ORIGIN
+    jacobian = _jacobian(bench, observations, best)
+    for p, x, a, b in zip(parameters, best, low, high, strict=True):
         if checked and min(x - a, b - x) < _CLOSE:
             what = f"{p.path} ended at {p.short(p.value(x))}, the {'least' if x - a < b - x else 'most'} it may be"
             raise StudyError(what, do="the data ask for more than it can do: fit another parameter, or start elsewhere")
-    residuals = _residuals(bench, observations, solved.x)
-    found = Fit(parameters, tuple(map(float, solved.x)), jacobian, residuals, _covariance(jacobian, residuals))
+    residuals = _residuals(bench, observations, best)
+    found = Fit(parameters, tuple(map(float, best)), jacobian, residuals, _covariance(jacobian, residuals))
     if checked:
         _check_effects(parameters, observations, jacobian)
         _check_known(found)
