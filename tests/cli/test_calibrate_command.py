@@ -12,7 +12,9 @@ from click.testing import CliRunner, Result
 
 from bpusim.cli.main import main
 
-HEAD = "row_id,board,model,layers,hidden,n_heads,n_kv,head_dim,ffn,vocab,tied,w_bits,a_bits,prompt_len,ttft_ms,decode_tps"
+HEAD = (
+    "row_id,board,model,layers,hidden,n_heads,n_kv,head_dim,ffn,vocab,tied,w_bits,a_bits,prompt_len,ttft_ms,decode_tps"
+)
 ROWS = (  # not exactly what bpu80 does, as no board does
     "a,toy,deep,16,256,4,2,64,512,2000,0,8,16,64,30,150",
     "b,toy,wide,2,1024,8,4,128,4096,8000,0,8,16,64,8,200",

@@ -41,6 +41,8 @@ _CLOSE = 1e-3
 _TOLERANCE = 1e-3
 """Of the coordinates: a smaller step is the last. It is 0.1 % of a parameter: data with percents of noise do not know
 it so well."""
+_ROUGH = 0.01
+"""The same of a rough fit, which only has to show what is twice off."""
 _ORIGIN = 1.0
 """Coordinates are shifted by it for the solver, whose tolerance is relative to their length."""
 _REFITS = 12
@@ -125,7 +127,7 @@ def fit(
         at + _ORIGIN,
         jac=lambda z: _jacobian(bench, observations, z - _ORIGIN),
         bounds=([b + _ORIGIN for b in low], [b + _ORIGIN for b in high]),
-        x_scale=1.0, xtol=_TOLERANCE, ftol=1e-4, gtol=1e-6, max_nfev=40,
+        x_scale=1.0, xtol=_TOLERANCE if checked else _ROUGH, ftol=1e-4 if checked else _ROUGH, gtol=1e-6, max_nfev=40,
         loss="linear" if checked else "soft_l1",
     )  # fmt: skip
     best = solved.x - _ORIGIN
@@ -134,10 +136,12 @@ def fit(
         if checked and min(x - a, b - x) < _CLOSE:
             what = f"{p.path} ended at {p.short(p.value(x))}, the {'least' if x - a < b - x else 'most'} it may be"
             raise StudyError(what, do="the data ask for more than it can do: fit another parameter, or start elsewhere")
+    if checked:
+        _check_effects(parameters, observations, jacobian)
+        _check_apart(parameters, jacobian)
     residuals = _residuals(bench, observations, best)
     found = Fit(parameters, tuple(map(float, best)), jacobian, residuals, _covariance(jacobian, residuals))
     if checked:
-        _check_effects(parameters, observations, jacobian)
         _check_known(found)
     return found
 
@@ -189,6 +193,9 @@ def _check_effects(parameters: Sequence[Parameter], observations: Sequence[Obser
     for p, effect in zip(parameters, effects, strict=True):
         if effect < _NO_EFFECT:
             raise StudyError(f"{p.path} has no effect on what was measured", do="leave it out of --fit")
+
+
+def _check_apart(parameters: Sequence[Parameter], jacobian: Floats) -> None:
     unit = jacobian / np.linalg.norm(jacobian, axis=0)
     _, sizes, directions = np.linalg.svd(unit, full_matrices=False)
     if sizes[-1] < _SINGULAR:

@@ -116,7 +116,7 @@ def _placed(row: Measured, machine: MachineSpec, file: str) -> tuple[dict[str, A
     narrow a core: array, vector unit, scratchpads and bytes in flight shrink, port and channel stay.
     """
     core = machine.cores
-    used, total = row.cores or (core.count, core.count)
+    used, total = row.cores or (1, 1)
     if core.count > 1:
         if used > core.count:
             what = f"measured on {used} cores, and {machine.name} has {core.count}"

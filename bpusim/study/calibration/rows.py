@@ -50,7 +50,7 @@ class Measured:
     model: str
     quant: str
     cores: tuple[int, int] | None
-    """Used, and there; None if the row does not say: all of the machine's."""
+    """Used, and there; None if the row does not say: one core of the machine."""
     architecture: Architecture | None
     trace: Path | None
     config: Path | None
@@ -221,8 +221,10 @@ class _Reader:
 
     def _cores(self) -> tuple[int, int] | None:
         used, total = self.number("npu_cores_used", int), self.number("npu_cores_total", int)
-        if used is None or total is None:
+        if used is None:
             return None
+        if total is None:
+            total = used
         if used > total:
             self.wrong(f"npu_cores_used: {used} of {total}", "correct one of them")
         return used, total
