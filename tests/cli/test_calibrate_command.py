@@ -38,7 +38,8 @@ def test_it_fits_prints_and_writes_a_machine(rows: Path, tmp_path: Path) -> None
     words = (rows, "--fit", "cores.layer_sync", "--traces", tmp_path / "traces", "-o", out)
     done = _run(*words)
     assert done.exit_code == 0, done.output
-    assert "Fitted, with 95 % intervals" in done.stdout and "bytes/BW + layers x o, without the row" in done.stdout
+    assert "Fitted, with 95 % intervals" in done.stdout
+    assert "bytes/BW + layers x o, without the row" in done.stdout
     text = out.read_text()
     assert text.splitlines()[0].endswith("rows.csv --machine bpu80 --fit cores.layer_sync -o mine.yaml")
     assert _run(*words).exit_code == 0
@@ -56,7 +57,8 @@ def test_without_fit_it_compares(rows: Path, tmp_path: Path) -> None:
     done = _run(rows, "--format", "json", "--traces", tmp_path)
     assert done.exit_code == 0, done.output
     data = json.loads(done.stdout)
-    assert data["parameters"] == [] and [r["row_id"] for r in data["rows"]] == ["a", "b", "c"]
+    assert data["parameters"] == []
+    assert [r["row_id"] for r in data["rows"]] == ["a", "b", "c"]
     table = list(csv.DictReader(io.StringIO(_run(rows, "--format", "csv", "--traces", tmp_path).stdout)))
     assert [float(r["decode_error"]) for r in table] == [r["decode_error"] for r in data["rows"]]
     assert _run(rows, "--format", "markdown", "--traces", tmp_path).stdout.startswith("**Decode, tok/s**")

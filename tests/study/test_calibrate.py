@@ -80,7 +80,8 @@ def test_planted_parameters_come_back_from_exact_figures(fitted: Fitted) -> None
     assert found is not None
     values = [p.value(x) for p, x in zip(done.parameters, found.at, strict=True)]
     assert values == pytest.approx([150e6, 2e9, 40e6], rel=1e-2)
-    assert done.observations == 10 and found.freedom == 7
+    assert done.observations == 10
+    assert found.freedom == 7
     assert all(abs(r.error("decode", r.unseen) or 0) < 0.01 for r in done.rows)
 
 
@@ -102,7 +103,8 @@ def test_an_unseen_row_is_told_without_it(fitted: Fitted) -> None:
     done = fitted("cores.layer_sync", times={(0, 1): 1.3}, overrides=SLOW)
     row = done.rows[0]
     with_it, without = row.error("decode", row.fitted), row.error("decode", row.unseen)
-    assert with_it is not None and without is not None
+    assert with_it is not None
+    assert without is not None
     assert without == pytest.approx(1 / 1.3 - 1, abs=6e-3)
     assert abs(without) > abs(with_it) + 0.01
 
@@ -181,7 +183,8 @@ def test_repeats_that_contradict_each_other_are_both_left_out(fitted: Fitted, tr
 
 def test_kept_outliers_are_fitted_to(fitted: Fitted) -> None:
     done = fitted("cores.layer_sync", times={(1, 1): 0.45}, overrides=SLOW, keep_outliers=True)
-    assert not done.outliers and done.found is not None
+    assert not done.outliers
+    assert done.found is not None
     assert done.parameters[0].value(done.found.at[0]) > 160e6
 
 
@@ -227,8 +230,9 @@ def test_a_row_that_cannot_be_compiled_is_listed(fitted: Fitted) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "context", "chunk"), [(64, None, 128), (256, 1024, 256), (300, None, 512), (2000, 4096, 512), (None, 4096, 256)]
-)  # fmt: skip
+    ("prompt", "context", "chunk"),
+    [(64, None, 128), (256, 1024, 256), (300, None, 512), (2000, 4096, 512), (None, 4096, 256), (64, 96, 96)],
+)
 def test_chunks(prompt: int | None, context: int | None, chunk: int) -> None:
     assert chunk_of(prompt, context) == chunk
 
@@ -274,7 +278,8 @@ def test_the_written_machine_gives_what_was_fitted(
         "# Fitted by bpusim 9.9: bpusim calibrate rows.csv --machine bpu80 --fit cores.layer_sync,cores.clock --set"
         in text
     )
-    assert done.measurements.digest in text and "fitted; 95 %: " in text
+    assert done.measurements.digest in text
+    assert "fitted; 95 %: " in text
     out.write_text(text)
     again = calibrate(read_measurements(tmp_path / "rows.csv"), str(out), [], compile_wish, traces=traces)
     assert again.machine.name == "mine"
@@ -286,4 +291,5 @@ def test_rows_of_the_shipped_file_are_those_of_their_sources() -> None:
     path = Path(__file__).parents[2] / "studies" / "measured" / "boards_calibration.csv"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 21 and all(r["source_repo"] and r["source_path"] for r in rows)
+    assert len(rows) == 21
+    assert all(r["source_repo"] and r["source_path"] for r in rows)

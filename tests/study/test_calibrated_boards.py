@@ -33,13 +33,15 @@ def test_unseen_decode_rates_beat_the_better_baseline(board: str, traces: Path) 
     _, paths, most = BOARDS[board]
     done = _compared(board, traces, *paths)
     _, unseen, *baselines = [decode for _, decode, _ in means(done)]
-    assert unseen is not None and unseen <= most
+    assert unseen is not None
+    assert unseen <= most
     assert unseen <= min(b for b in baselines if b is not None)
     found = done.found
     assert found is not None
     for k, p in enumerate(done.parameters):  # what is shipped is what these rows say
         low, high = found.interval(k)
-        assert low < p.start < high and p.value(found.at[k]) == pytest.approx(p.start, rel=5e-3)
+        assert low < p.start < high
+        assert p.value(found.at[k]) == pytest.approx(p.start, rel=5e-3)
 
 
 @pytest.mark.validation
