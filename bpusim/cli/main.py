@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from bpusim import __version__
+from bpusim.cli.calibrate import calibrate
 from bpusim.cli.dram import dram
 from bpusim.cli.explain import explain
 from bpusim.cli.imports import import_group
@@ -236,6 +237,7 @@ def compare(
         out.writerows(rows)
 
 
+main.add_command(calibrate)
 main.add_command(dram)
 main.add_command(explain)
 main.add_command(import_group)

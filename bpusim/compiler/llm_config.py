@@ -20,7 +20,9 @@ from bpusim.errors import CompileError, Place, Problem
 __all__ = ["LlmConfig", "build_llm", "read_llm_config"]
 
 _BIASED = {"qwen2"}
-_KNOWN = {"qwen2", "llama", "mistral"}
+_NORMED = {"qwen3"}
+"""Queries and keys are normed by head: their products stay apart from the values'."""
+_KNOWN = {"qwen2", "qwen3", "llama", "mistral"}
 _MS = "com.microsoft"
 
 
@@ -38,6 +40,7 @@ class LlmConfig:
     tied: bool
     biased: bool
     head_dim: int
+    normed: bool = False
     window: int | None = None
     """Entries that a token looks at, its own among them (the configuration's ``sliding_window``); None: all."""
 
@@ -96,6 +99,7 @@ def read_llm_config(path: str | Path) -> tuple[LlmConfig, str]:
         bool(tied),
         bool(raw.get("attention_bias", kind in _BIASED)),
         head_dim,
+        kind in _NORMED,
         number("sliding_window") if kind == "mistral" and raw.get("sliding_window") is not None else None,
     )
     if config.num_attention_heads % config.num_key_value_heads:
@@ -141,16 +145,12 @@ class _Builder:
         """(input of the feed-forward sum, its residual) of layer ``i`` from its normed input ``x``."""
         c, p = self.c, f"/model/layers.{i}"
         q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
-        qkv = self.linear(f"{p}/attn/qkv_proj", x, c.hidden_size, q + 2 * kv)
-        if c.biased:
-            qkv = self.node(
-                "Add", f"{p}/attn/qkv_proj/Add", [qkv, self.weight(f"model.layers.{i}.attn.qkv_proj.bias", q + 2 * kv)]
-            )
+        inputs = self.normed(i, x, q, kv) if c.normed else [self.packed(i, x, q + 2 * kv), "", ""]
         past = [f"past_key_values.{i}.{n}" for n in ("key", "value")]
         attn = self.node(
             "GroupQueryAttention",
             f"{p}/attn/GroupQueryAttention",
-            [qkv, "", "", *past, "seqlens_k", "total_seq", "cos_cache", "sin_cache"],
+            [*inputs, *past, "seqlens_k", "total_seq", "cos_cache", "sin_cache"],
             [f"{p}/attn/output_0", f"present.{i}.key", f"present.{i}.value"],
             num_heads=c.num_attention_heads,
             kv_num_heads=c.num_key_value_heads,
@@ -158,6 +158,34 @@ class _Builder:
             local_window_size=-1 if c.window is None else c.window - 1,
         )
         return self.linear(f"{p}/attn/o_proj", attn, q, c.hidden_size), p
+
+    def packed(self, i: int, x: str, n: int) -> str:
+        """Queries, keys and values of layer ``i`` in one product."""
+        path, name = f"/model/layers.{i}/attn/qkv_proj", f"model.layers.{i}.attn.qkv_proj.bias"
+        qkv = self.linear(path, x, self.c.hidden_size, n)
+        return self.node("Add", f"{path}/Add", [qkv, self.weight(name, n)]) if self.c.biased else qkv
+
+    def normed(self, i: int, x: str, q: int, kv: int) -> list[str]:
+        """The same in three products, queries and keys normed by head."""
+        out = []
+        for name, n in (("q", q), ("k", kv), ("v", kv)):
+            path = f"/model/layers.{i}/attn/{name}_proj"
+            part = self.linear(path, x, self.c.hidden_size, n)
+            if self.c.biased:
+                part = self.node(
+                    "Add", f"{path}/Add", [part, self.weight(f"model.layers.{i}.attn.{name}_proj.bias", n)]
+                )
+            out.append(part if name == "v" else self.head_norm(f"/model/layers.{i}/attn/{name}_norm", part, n))
+        return out
+
+    def head_norm(self, path: str, x: str, n: int) -> str:
+        by_head, whole = (f"{path}/{k}" for k in ("by_head", "whole"))
+        for name, dims in ((by_head, [0, -1, n // self.c.head_dim, self.c.head_dim]), (whole, [0, -1, n])):
+            self.weights.append(helper.make_tensor(name, TensorProto.INT64, [len(dims)], dims))
+        weight = self.weight(path.strip("/").replace("/", ".") + ".layernorm.weight", self.c.head_dim)
+        split = self.node("Reshape", f"{path}/Reshape_1", [x, by_head])
+        done = self.node("SimplifiedLayerNormalization", f"{path}/SimplifiedLayerNormalization", [split, weight])
+        return self.node("Reshape", f"{path}/Reshape_2", [done, whole])
 
     def feed_forward(self, p: str, x: str) -> str:
         c = self.c

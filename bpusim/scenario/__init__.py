@@ -1,6 +1,6 @@
 """Scenario files: what a user may write, and the loader that checks it."""
 
-from bpusim.scenario.loader import load_machine, load_scenario
+from bpusim.scenario.loader import load_machine, load_scenario, machine_document
 from bpusim.scenario.model import Scenario
 from bpusim.scenario.schema import EngineOptions, HostOptions, ModelSpec, RunOptions, ScenarioSpec, json_schema
 from bpusim.scenario.streams import (
@@ -34,4 +34,5 @@ __all__ = [
     "json_schema",
     "load_machine",
     "load_scenario",
+    "machine_document",
 ]

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bpusim.documents import MAX_DEPTH, Document, KeyPath, parse_value, read_document
-from bpusim.errors import HardwareError, Place, Problem, ScenarioError
+from bpusim.errors import BpusimError, HardwareError, Place, Problem, ScenarioError
 from bpusim.hardware.presets import cooling_document, cooling_names, preset_document, preset_names
 from bpusim.hardware.spec import MachineSpec
 from bpusim.runtime import Policy, Priority, policy_maker
@@ -20,7 +20,7 @@ from bpusim.scenario.model import Scenario
 from bpusim.scenario.problems import problem_at, schema_problems
 from bpusim.scenario.schema import ScenarioSpec
 
-__all__ = ["load_machine", "load_scenario"]
+__all__ = ["load_machine", "load_scenario", "machine_document"]
 
 
 def load_scenario(path: str | Path, set: Mapping[str, object] | Iterable[str] = ()) -> Scenario:
@@ -37,7 +37,8 @@ def load_scenario(path: str | Path, set: Mapping[str, object] | Iterable[str] = 
     if "scenario" in document.data and "streams" not in document.data:
         what, do = "this is a study; a scenario has streams", "run it by bpusim sweep"
         raise ScenarioError(what, place=document.key("scenario"), do=do)
-    document, problems = _with_machine(document)
+    machine_files: list[Path] = []
+    document, problems = _with_machine(document, folders, machine_files)
     unusable = "machine" if problems else ""
     traces = _traces(document, folders)
     problems.extend(cross_problems(document, traces))
@@ -51,7 +52,7 @@ def load_scenario(path: str | Path, set: Mapping[str, object] | Iterable[str] = 
         problems.append(Problem(f"a value cannot be used: {failure}", Place("--set"), "give plain data"))
     if problems:
         raise ScenarioError(sorted(problems, key=_position))
-    chain = tuple(file.resolve() for file in files)
+    chain = tuple(file.resolve() for file in (*files, *machine_files))
     return Scenario(
         name=path.stem,
         file=chain[0],
@@ -85,21 +86,28 @@ def _policy(
 
 
 def load_machine(preset: str, set: Mapping[str, object] | Iterable[str] = ()) -> MachineSpec:
-    """The machine of ``preset``, changed by ``set`` as in a scenario (``machine.cores.clock=1 GHz``).
+    """The machine of ``preset`` (a name, or a machine file), changed by ``set`` as in a scenario
+    (``machine.cores.clock=1 GHz``).
 
     Raises :class:`ScenarioError` or :class:`HardwareError` with all problems found.
     """
-    place = Place(f"--machine {preset}")
-    data = {"machine": {"preset": preset}}
-    paths: list[KeyPath] = [(), ("machine",), ("machine", "preset")]
-    named = Document(data, dict.fromkeys(paths, place), dict.fromkeys(paths, place))
-    document, problems = _with_machine(_overridden(named, set))
-    if problems:
-        raise HardwareError(problems)
+    document = machine_document(preset, set)
     try:
         return _MachineOnly.model_validate_json(json.dumps(document.data)).machine
     except ValidationError as failure:
         raise ScenarioError(schema_problems(failure, document)) from None
+
+
+def machine_document(preset: str, set: Mapping[str, object] | Iterable[str] = ()) -> Document:
+    """The same as plain data under ``machine``, with the place of each value; not checked against the schema."""
+    place = Place(f"--machine {preset}")
+    data = {"machine": {"preset": preset}}
+    paths: list[KeyPath] = [(), ("machine",), ("machine", "preset")]
+    named = Document(data, dict.fromkeys(paths, place), dict.fromkeys(paths, place))
+    document, problems = _with_machine(_overridden(named, set), {}, [])
+    if problems:
+        raise HardwareError(problems)
+    return document
 
 
 class _MachineOnly(BaseModel):
@@ -231,13 +239,14 @@ def _paths(value: object, path: KeyPath) -> Iterator[KeyPath]:
             yield from _paths(item, (*path, key))
 
 
-def _with_machine(document: Document) -> tuple[Document, list[Problem]]:
-    """The document with its machine changes merged into the preset, or why that cannot be."""
+def _with_machine(document: Document, folders: Mapping[str, Path], files: list[Path]) -> tuple[Document, list[Problem]]:
+    """The document with its machine changes merged into the preset, or why that cannot be. ``files``: gets the machine
+    files that were read."""
     if "machine" not in document.data:
         return document, []
     machine = document.data["machine"]
     place, path = document.where("machine"), ("machine",)
-    choose = f"write one of {', '.join(preset_names())}, or {{preset: NAME, ...changes}}"
+    choose = f"write one of {', '.join(preset_names())}, a machine file, or {{preset: NAME, ...changes}}"
     bare = replace(document, data={**document.data, "machine": None})
     if not isinstance(machine, dict):
         return bare, [problem_at(place, path, "not the name of a preset or a mapping", choose)]
@@ -247,11 +256,30 @@ def _with_machine(document: Document) -> tuple[Document, list[Problem]]:
     if not isinstance(name, str):
         return bare, [problem_at(named_at, ("machine", "preset"), "not the name of a preset", choose)]
     try:
-        preset = preset_document(name, named_at).under("machine")
-    except HardwareError as error:
+        preset = _preset(name, named_at, folders.get(named_at.file, Path()), files).under("machine")
+    except BpusimError as error:
         return bare, list(error.problems)
     changes = {key: value for key, value in machine.items() if key != "preset"}
     return _with_cooling(replace(document, data={**document.data, "machine": changes}).over(preset))
+
+
+def _preset(name: str, named_at: Place, folder: Path, files: list[Path]) -> Document:
+    """A preset by its name; or a machine file, which is all of a machine or names in ``preset`` what it changes."""
+    if not name.endswith((".yaml", ".yml")):
+        return preset_document(name, named_at)
+    path = folder / name
+    layer = read_document(path, error=HardwareError, named_at=named_at)
+    if any(path.samefile(file) for file in files):
+        raise HardwareError(f"preset goes in a circle: '{name}'", place=named_at, do="name another one")
+    files.append(path)
+    base = layer.data.get("preset")
+    if base is None:
+        return layer
+    if not isinstance(base, str):
+        what = "preset: not the name of a preset or a machine file"
+        raise HardwareError(what, place=layer.where("preset"), do=f"write one of {', '.join(preset_names())}")
+    changes = replace(layer, data={k: v for k, v in layer.data.items() if k != "preset"})
+    return changes.over(_preset(base, layer.where("preset"), path.parent, files))
 
 
 def _with_cooling(document: Document) -> tuple[Document, list[Problem]]:

@@ -191,7 +191,7 @@ class ScenarioSpec(Section):
 
     extends: str | None = Field(None, description="One parent file, by its path from here, to merge with")
     about: str = Field("", description="What the scenario shows, in a sentence")
-    machine: MachineSpec = Field(description="Name of a preset, or {preset: NAME, ...changes}")
+    machine: MachineSpec = Field(description="Name of a preset, a machine file, or {preset: NAME, ...changes}")
     models: dict[Name, ModelSpec] = Field(min_length=1, description="Compiled models by name")
     streams: dict[Name, StreamSpec] = Field(min_length=1, description="Sources of work by name")
     host: HostOptions = Field(HostOptions(), description="Settings of the host's runtime")

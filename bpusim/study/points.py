@@ -53,7 +53,7 @@ def points_of(study: Study) -> Points:
     stem = _stem(study, base)
     unique = {json.dumps(v, sort_keys=True): v for v in kept}
     points = tuple(Point(v, _key(stem, study, v)) for v in unique.values())
-    files = {str(path.absolute()) for path in (study.scenario, *base.traces.values())}
+    files = {str(path.absolute()) for path in (*base.files, *base.traces.values())}
     return Points(points, len(rows) - len(kept), tuple(sorted(files)))
 
 

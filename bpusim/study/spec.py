@@ -25,6 +25,10 @@ MEASURES = ("total.decode_tokens_per_s", "streams.*.ttft_mean_ms", "streams.*.tp
 """Figures of each point, as far as it has them, unless others are asked for."""
 
 
+_FILES = (".yaml", ".yml", ".csv", ".json")
+"""Ends of values that may be files: machines, arrivals, lengths."""
+
+
 class SampleSpec(Section):
     """How points are drawn."""
 
@@ -97,13 +101,17 @@ class Study:
     """From which paths of traces in it start."""
 
     def resolved(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """``values`` with the paths of traces from this study's folder on, as :class:`~pathlib.Path`."""
+        """``values`` with traces and other files that are there from this study's folder on, as
+        :class:`~pathlib.Path`."""
         return {path: self._found(path.rpartition(".")[2], value) for path, value in values.items()}
 
     def _found(self, key: str, value: Any) -> Any:
         if isinstance(value, dict):
             return {k: self._found(k, v) for k, v in value.items()}
-        return self.folder / value if key == "trace" and isinstance(value, str) else value
+        if not isinstance(value, str) or not (key == "trace" or value.endswith(_FILES)):
+            return value
+        file = self.folder / value
+        return file if key == "trace" or file.is_file() else value
 
     def overrides(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """What to change in the scenario at a point of these values."""

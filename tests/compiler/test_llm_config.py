@@ -261,3 +261,13 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, message: str
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert "cannot read the configuration: No such file or directory" in _refusal(tmp_path / "config.json")
+
+
+def test_qwen3_norms_queries_and_keys_by_head(config: Write) -> None:
+    """Three products and two norms in place of one product; their weights are one head wide."""
+    plain = _compile(config(model_type="llama", head_dim=16))
+    normed = _compile(config(model_type="qwen3", head_dim=16))
+    layers = [[o.type for o in t.phase("decode").ops()] for t in (plain, normed)]
+    assert layers[1].count("MatMul") - layers[0].count("MatMul") == 2
+    assert layers[1].count("SimplifiedLayerNormalization") - layers[0].count("SimplifiedLayerNormalization") == 2
+    assert {t.bytes for t in normed.tensors if "_norm." in t.name and ".attn." in t.name} == {16 * 2}

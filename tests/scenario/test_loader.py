@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from scenario_desk import GOOD, Desk
 
-from bpusim.errors import Place
+from bpusim.errors import Place, ScenarioError
 from bpusim.hardware.presets import machine_preset
 from bpusim.scenario import ChatSpec, FramesSpec, load_scenario
 
@@ -40,6 +40,26 @@ def test_changes_are_merged_into_the_preset(desk: Desk) -> None:
     machine = desk.load("a.yaml").machine
     assert machine.cores.dma.window == 4096
     assert machine.cores.dma.port == machine_preset("bpu80").cores.dma.port
+
+
+def test_a_machine_may_be_a_file_that_changes_another(desk: Desk) -> None:
+    """Each is found from the file that names it; all of them are inputs of the run."""
+    (desk.folder / "boards").mkdir()
+    desk.write("boards/mine.yaml", "preset: base.yaml\ncores: {dma: {window: 4 KiB}}\n")
+    desk.write("boards/base.yaml", "preset: bpu80\nname: base\n")
+    desk.write("a.yaml", GOOD.replace("bpu80", "{preset: boards/mine.yaml, cores: {count: 2}}"))
+    scenario = desk.load("a.yaml")
+    assert scenario.machine.name == "base"
+    assert scenario.machine.cores.dma.window == 4096
+    assert [f.name for f in scenario.files] == ["a.yaml", "mine.yaml", "base.yaml"]
+
+
+def test_machine_files_in_a_circle(desk: Desk) -> None:
+    desk.write("one.yaml", "preset: two.yaml\n")
+    desk.write("two.yaml", "preset: one.yaml\n")
+    desk.write("a.yaml", GOOD.replace("bpu80", "one.yaml"))
+    with pytest.raises(ScenarioError, match=r"two\.yaml:1:9: error: preset goes in a circle: 'one\.yaml'"):
+        desk.load("a.yaml")
 
 
 def test_changes_do_not_stay_in_the_preset(desk: Desk) -> None:

@@ -270,3 +270,17 @@ def test_limits_and_costs_that_cannot_be_read_are_told_with_their_line(study: Wr
     with pytest.raises(StudyError) as caught:
         study("vary: {streams.alice.output: [1]}\nslo:\n- a <\ncost: b +\n")
     assert [p.place.line for p in caught.value.problems if p.place] == [4, 5]
+
+
+def test_a_machine_file_is_found_beside_the_study_and_known_by_its_content(study: Write, tmp_path: Path) -> None:
+    machine = tmp_path / "mine.yaml"
+    machine.write_text("preset: bpu80\ncores: {count: 4}\n")
+    text = "vary: {machine: [mine.yaml, bpu80]}\n"
+    found = study(text)
+    first, second = points_of(found).points
+    assert found.overrides(first.values)["machine"] == str(machine)
+    assert found.overrides(second.values)["machine"] == "bpu80"
+    machine.write_text("preset: bpu80\ncores: {count: 3}\n")
+    third, fourth = points_of(study(text)).points
+    assert first.key != third.key
+    assert second.key == fourth.key
