@@ -17,6 +17,7 @@ from bpusim.cli.options import FORMAT_MARKDOWN as _FORMAT
 from bpusim.cli.options import SET as _SET
 from bpusim.cli.plot import plot
 from bpusim.cli.run import run
+from bpusim.cli.search import search
 from bpusim.cli.study import study
 from bpusim.cli.sweep import sweep
 from bpusim.cli.trace import trace
@@ -244,5 +245,6 @@ main.add_command(import_group)
 main.add_command(plot)
 main.add_command(run)
 main.add_command(study)
+main.add_command(search)
 main.add_command(sweep)
 main.add_command(trace)

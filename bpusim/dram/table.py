@@ -115,6 +115,7 @@ class FlowTable:
         else:
             lost = self.blocked
         per_clock = min(lines / latency, 1 / step) * (1 - lost / self.interval)
+        per_clock = min(per_clock, (1 - self.blocked / self.interval) / self.busy)  # catching up takes the bus too
         return min(per_clock * self.line * self.channels * PS_PER_S / self.clock, limit)
 
     def at_clock(self, part: float) -> FlowTable:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["Candidate", "Effect", "Front", "FrontPoint", "HeatMap", "Level", "Objective", "Sensitivity",
-           "Smallest", "Studied"]  # fmt: skip
+__all__ = ["Candidate", "Effect", "Front", "FrontPoint", "HeatMap", "Level", "Objective", "Searched",
+           "Sensitivity", "Smallest", "Studied", "Tried"]  # fmt: skip
 
 SCHEMA = 1
 """Of the JSON form; it changes when a key does."""
@@ -124,6 +124,44 @@ class Smallest:
     def met(self) -> int:
         """How many meet all conditions."""
         return sum(c.met for c in self.candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A point that a search tried, as the ``number``-th. ``objectives``: in their order, None where not measured;
+    ``best``: meets all conditions, and no other that does is as good in all objectives and better in one."""
+
+    number: int
+    point: str
+    values: Mapping[str, Any]
+    objectives: tuple[float | None, ...]
+    met: bool
+    best: bool
+    room: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What a search found. ``tried``: best first, then those that meet all conditions, then the nearest; ``counts``:
+    rows by status; ``there``: so many rows were there before; ``space``: points there are, None if without end."""
+
+    name: str
+    objectives: tuple[Objective, ...]
+    tried: tuple[Tried, ...]
+    counts: Mapping[str, int]
+    there: int
+    space: int | None
+    notes: tuple[str, ...]
+    errors: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def best(self) -> tuple[Tried, ...]:
+        """The best point, or the Pareto front of several objectives; none if no point meets all conditions."""
+        return tuple(t for t in self.tried if t.best)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"schema": SCHEMA, **asdict(self)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from bpusim.errors import StudyError
+from bpusim.units import DIMENSIONS
 
 __all__ = ["Axis", "Range", "Value", "axis_of", "range_of"]
 
@@ -102,10 +103,7 @@ def range_of(path: str, given: dict[str, object]) -> Range:
         if key not in given:
             raise StudyError(f"{path}: the range has no '{key}'", do="write {from: 1, to: 4}")
     (low, unit, low_whole), (high, other, high_whole) = (_number(path, given[key]) for key in ("from", "to"))
-    if unit != other:
-        raise StudyError(
-            f"{path}: from {given['from']} to {given['to']}", do="write both ends, and the step, in one unit"
-        )
+    low, high, unit = _in_one(path, given, (low, unit), (high, other))
     if high < low:
         raise StudyError(
             f"{path}: an empty range, from {given['from']} to {given['to']}", do="write the lower end first"
@@ -118,11 +116,12 @@ def range_of(path: str, given: dict[str, object]) -> Range:
         raise StudyError(f"{path}: both a step and a number of points", do="write one of them")
     if "step" in given:
         step, unit_of_step, step_whole = _number(path, given["step"])
-        if unit_of_step != unit or step <= 0 or log:
+        if step <= 0 or log:
             what = "in steps, and even in ratios" if log else f"from {given['from']} in steps of {given['step']}"
-            raise StudyError(
-                f"{path}: {what}", do="write a step above zero in the same unit, or points with scale: log"
-            )
+            raise StudyError(f"{path}: {what}", do="write a step above zero, or points with scale: log")
+        before = unit
+        step, low, unit = _in_one(path, given, (step, unit_of_step), (low, unit))
+        _, high, _ = _in_one(path, given, (step, unit), (high, before))
         whole = whole and step_whole
     elif "points" in given:
         wanted = given["points"]
@@ -134,6 +133,22 @@ def range_of(path: str, given: dict[str, object]) -> Range:
     if step is not None and (high - low) / step > _MOST:
         raise StudyError(f"{path}: more than {_MOST} values", do="write a larger step")
     return Range(low, high, unit, whole, log, step, points)
+
+
+def _in_one(
+    path: str, given: dict[str, object], a: tuple[Decimal, str], b: tuple[Decimal, str]
+) -> tuple[Decimal, Decimal, str]:
+    """Two numbers in the smaller of their units. Raises :class:`StudyError` for units of different dimensions."""
+    if a[1] == b[1]:
+        return a[0], b[0], a[1]
+    for d in DIMENSIONS.values():
+        if a[1] in d.units and b[1] in d.units:
+            (one, unit), (two, other) = a, b
+            if d.units[unit] <= d.units[other]:
+                return one, two * d.units[other] / d.units[unit], unit
+            return one * d.units[unit] / d.units[other], two, other
+    text = ", ".join(f"{key}: {given[key]}" for key in ("from", "to", "step") if key in given)
+    raise StudyError(f"{path}: {text}", do="write both ends, and the step, in units of one kind")
 
 
 def _log(path: str, given: dict[str, object], low: Decimal) -> bool:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from bpusim.errors import Problem, ScenarioError, StudyError, did_you_mean
+from bpusim.errors import ScenarioError, StudyError, did_you_mean
 from bpusim.scenario import Scenario, load_scenario
 from bpusim.study.axes import Axis
-from bpusim.study.run_point import versions
+from bpusim.study.keys import Keys
 from bpusim.study.spec import SampleSpec, Study
+from bpusim.study.value_checks import TRIED, check_values
 
-__all__ = ["Point", "Points", "base_of", "looked_up", "points_of"]
+__all__ = ["Point", "Points", "Space", "base_of", "drawn", "looked_up", "points_of", "values_of"]
 
 _MOST = 1_000_000
-_TRIED = 64
-"""Points with a value, until it is no value for this scenario."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +38,43 @@ class Points:
     """Which points need where they run."""
 
 
+class Space:
+    """Where the points of a study lie. ``rows``: some of its points, which values are held against. Raises
+    :class:`StudyError` or :class:`ScenarioError` for what the scenario does not take."""
+
+    def __init__(self, study: Study, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.study = study
+        self.base = base_of(study, rows)
+        check_values(study, rows)
+        self._keys = Keys(study, self.base)
+        files = {str(path.absolute()) for path in (*self.base.files, *self.base.traces.values())}
+        self.files = tuple(sorted(files))
+        """Which points need where they run."""
+
+    def point(self, values: Mapping[str, Any]) -> Point:
+        """That of these values."""
+        return Point(values, self._keys.of(values))
+
+    def meets(self, values: Mapping[str, Any]) -> bool:
+        """Whether they meet every condition under ``where``."""
+        return _meets(self.study, self.base, values)
+
+
 def points_of(study: Study) -> Points:
     """All points. Raises :class:`StudyError` or :class:`ScenarioError` for what the scenario does not take."""
-    rows = [_values(study.axes, row) for row in _rows(study.axes, study.sample)]
-    base = base_of(study, rows)
-    _check_values(study, rows)
-    kept = [v for v in rows if _meets(study, base, v)]
+    rows = drawn(study.axes, study.sample)
+    space = Space(study, rows)
+    kept = [v for v in rows if space.meets(v)]
     if not kept:
         raise StudyError("no point meets every condition under where", do="loosen one of them")
-    stem = _stem(study, base)
     unique = {json.dumps(v, sort_keys=True): v for v in kept}
-    points = tuple(Point(v, _key(stem, study, v)) for v in unique.values())
-    files = {str(path.absolute()) for path in (*base.files, *base.traces.values())}
-    return Points(points, len(rows) - len(kept), tuple(sorted(files)))
+    points = tuple(space.point(v) for v in unique.values())
+    return Points(points, len(rows) - len(kept), space.files)
+
+
+def drawn(axes: tuple[Axis, ...], sample: SampleSpec) -> list[dict[str, Any]]:
+    """Values by path of every point of a grid, or of those that are drawn."""
+    return [values_of(axes, row) for row in _rows(axes, sample)]
 
 
 def base_of(study: Study, rows: Sequence[Mapping[str, Any]] | None = None) -> Scenario:
@@ -62,8 +82,7 @@ def base_of(study: Study, rows: Sequence[Mapping[str, Any]] | None = None) -> Sc
     try:
         return load_scenario(study.scenario, study.overrides({}))
     except ScenarioError:
-        drawn = rows if rows is not None else [_values(study.axes, row) for row in _rows(study.axes, study.sample)]
-        for values in drawn[:_TRIED]:
+        for values in (rows if rows is not None else drawn(study.axes, study.sample))[:TRIED]:
             try:
                 return load_scenario(study.scenario, study.overrides(values))
             except ScenarioError:
@@ -75,6 +94,9 @@ def _rows(axes: tuple[Axis, ...], sample: SampleSpec) -> Iterator[tuple[tuple[An
     if sample.method == "grid":
         count = 1
         for axis in axes:
+            if axis.span is not None:
+                what = f"{axis.paths[0]}: a range without steps has no end of values"
+                raise StudyError(what, do="add step or points to it, or draw points, or use bpusim search")
             count *= len(axis.rows)
         if count > _MOST:
             raise StudyError(
@@ -103,47 +125,9 @@ def _draw(dimensions: int, sample: SampleSpec) -> list[list[float]]:
     return sobol.random_base2(powers)[: sample.points].tolist()  # type: ignore[no-any-return]
 
 
-def _values(axes: tuple[Axis, ...], row: tuple[tuple[Any, ...], ...]) -> dict[str, Any]:
+def values_of(axes: tuple[Axis, ...], row: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """By path, of a row of each axis."""
     return {path: v for axis, cells in zip(axes, row, strict=True) for path, v in zip(axis.paths, cells, strict=True)}
-
-
-def _check_values(study: Study, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Each value by itself: a path that does not exist, or a value of another kind, is found before anything runs.
-    What another value of some point mends is no mistake; nor is what only a machine lacks, if such points are to be
-    rows of their own."""
-    problems: list[Problem] = []
-    for axis in study.axes:
-        cells = axis.rows or (axis.at(0.0), axis.at(1.0 - 1e-12))
-        for row in cells:
-            changes = dict(zip(axis.paths, row, strict=True))
-            mine = _problems(study, axis.paths, changes)
-            if mine and axis.rows and len(study.axes) > 1:
-                with_it = (v for v in rows if all(v[p] == c for p, c in changes.items()))
-                mine = mine if all(_problems(study, axis.paths, v) for v in itertools.islice(with_it, _TRIED)) else []
-            problems += [Problem(f"{_shown(changes)}: {p.what}", p.place, p.do) for p in mine]
-            if mine and len(cells) > 8:
-                break  # they will all be the same
-    if problems:
-        raise StudyError(list(dict.fromkeys(problems)))
-
-
-def _problems(study: Study, paths: tuple[str, ...], changes: Mapping[str, Any]) -> list[Problem]:
-    """Those of a point that are with ``paths``."""
-    try:
-        load_scenario(study.scenario, study.overrides(changes))
-    except ScenarioError as e:
-        return [p for p in e.problems if _about(p, paths) and not (p.between and study.infeasible)]
-    return []
-
-
-def _shown(changes: Mapping[str, Any]) -> str:
-    return ", ".join(f"{p}={v}" for p, v in changes.items())
-
-
-def _about(problem: Problem, paths: tuple[str, ...]) -> bool:
-    """Whether a problem is with the value that was set, and not with what stands elsewhere."""
-    file = problem.place.file if problem.place is not None else ""
-    return any(file == f"--set {path}" for path in paths)
 
 
 def _meets(study: Study, base: Scenario, values: Mapping[str, Any]) -> bool:
@@ -175,54 +159,3 @@ def looked_up(base: Scenario, path: str, text: str) -> Any:
         at = known[".".join(rest[:taken])]
         rest = rest[taken:]
     return at
-
-
-# Keys
-
-
-def _stem(study: Study, base: Scenario) -> list[Any]:
-    """All that the results of every point depend on: configuration, files, versions, what is measured."""
-    return [versions(), base.document.data, _files(base), sorted({*study.measures, *study.also}), study.seeds]
-
-
-def _files(base: Scenario) -> dict[str, str]:
-    """Hashes of the files that the scenario names."""
-    found = {f"models.{name}.trace": _hash(path) for name, path in base.traces.items() if path.is_file()}
-    for path, text in _texts(base.document.data, ()):
-        if path[-1] != "trace" and ("." in text or "/" in text) and len(text) < 500:
-            file = base.beside(text.partition(":")[0], *path)
-            if file.is_file():
-                found[".".join(map(str, path))] = _hash(file)
-    return found
-
-
-def _texts(node: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    if isinstance(node, str) and path:
-        yield path, node
-    elif isinstance(node, dict | list):
-        for key, item in node.items() if isinstance(node, dict) else enumerate(node):
-            yield from _texts(item, (*path, key))
-
-
-def _hash(path: Path) -> str:
-    stat = path.stat()
-    return _hash_of(path, stat.st_mtime_ns, stat.st_size)
-
-
-@cache
-def _hash_of(path: Path, _changed: int, _size: int) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _key(stem: list[Any], study: Study, values: Mapping[str, Any]) -> str:
-    files = [_hash(file) for file in _paths(study.resolved(values)) if file.is_file()]
-    text = json.dumps([stem, values, files], sort_keys=True, ensure_ascii=False, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
-
-
-def _paths(value: Any) -> Iterator[Path]:
-    if isinstance(value, Path):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _paths(item)

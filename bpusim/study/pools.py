@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 from bpusim.errors import StudyError
 from bpusim.study.run_point import watch_parent
 
-__all__ = ["Pool", "dask_pool", "local_pool"]
+__all__ = ["Pool", "Workers", "dask_pool", "local_pool"]
 
 _TIMEOUT = "10s"
 """Until a scheduler that does not answer is not there."""
@@ -28,6 +29,25 @@ class Pool:
     """Ends an executor without waiting for what it still runs."""
     died: tuple[type[BaseException], ...] = ()
     """What a batch fails with if it took its worker down and the others went on."""
+
+
+class Workers:
+    """The executor of a pool, made anew when it breaks; ended at the end of a ``with``."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.executor = pool.make()
+
+    def renew(self) -> None:
+        """It broke: another one."""
+        self.pool.end(self.executor)
+        self.executor = self.pool.make()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.pool.end(self.executor)
 
 
 def local_pool(workers: int | None = None) -> Pool:

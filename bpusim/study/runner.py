@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from dataclasses import dataclass, field
 from itertools import islice
 from time import monotonic
 
 from bpusim.errors import BpusimError, StudyError
 from bpusim.study.points import Point
-from bpusim.study.pools import Pool
+from bpusim.study.pools import Workers
 from bpusim.study.recompile import Recompiler
 from bpusim.study.run_point import Job, Row, run_jobs, versions
 from bpusim.study.spec import Study
@@ -56,11 +56,10 @@ def jobs_of(study: Study, points: Iterable[Point], kept: str, files: tuple[str, 
 class _Run:
     """Batches on their way. ``size``: points of the next one."""
 
-    pool: Pool
+    workers: Workers
     fresh: Iterator[Job]
     left: int
     """Jobs that have not been given to a worker."""
-    executor: Executor
     size: int = 1
     under_way: dict[Future[list[Row]], tuple[list[Job], float]] = field(default_factory=dict)
     back: list[Job] = field(default_factory=list)
@@ -75,18 +74,18 @@ class _Run:
 
     def fill(self) -> None:
         """Give each worker enough to do."""
-        while len(self.under_way) < self.pool.workers * _AHEAD and (self.left or self.alone):
+        while len(self.under_way) < self.workers.pool.workers * _AHEAD and (self.left or self.alone):
             if self.alone:
                 batch = [self.alone.pop()]
                 if self.under_way:  # one at a time: whoever breaks the pool then is known
                     self.alone += batch
                     return
             else:  # towards the end small ones again, so that no worker waits for the last
-                size = max(min(self.size, self.left // (2 * self.pool.workers)), 1)
+                size = max(min(self.size, self.left // (2 * self.workers.pool.workers)), 1)
                 batch, self.back = self.back or list(islice(self.fresh, size)), []
                 self.left -= len(batch)
             try:
-                future = self.executor.submit(run_jobs, batch)
+                future = self.workers.executor.submit(run_jobs, batch)
             except BrokenExecutor:
                 self.back = batch
                 self.left += len(batch)
@@ -100,12 +99,11 @@ class _Run:
         lived to see a point done."""
         self.breaks += 1
         if self.breaks == _BREAKS and not self.came:
-            what = f"the workers die before any point is done, on {self.pool.where}"
+            what = f"the workers die before any point is done, on {self.workers.pool.where}"
             raise StudyError(what, do="run one point by bpusim run, and look at what it needs")
         lost = [job for batch, _ in self.under_way.values() for job in batch]
         self.under_way.clear()
-        self.pool.end(self.executor)
-        self.executor = self.pool.make()
+        self.workers.renew()
         return self.again(lost)
 
     def again(self, lost: list[Job]) -> list[Row]:
@@ -124,40 +122,37 @@ class _Run:
 def run_points(
     jobs: Iterable[Job],
     count: int,
-    pool: Pool,
+    workers: Workers,
     take: Callable[[list[Row]], None],
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Run ``count`` ``jobs`` in ``pool``; ``take`` is given their rows, batch by batch, in whatever order they come.
+    """Run ``count`` ``jobs``; ``take`` is given their rows, batch by batch, in whatever order they come.
     Once ``stop`` says so, the others are left."""
-    run = _Run(pool, iter(jobs), count, pool.make())
-    try:
-        while (run.left or run.alone or run.under_way) and not stop():
-            try:
-                run.fill()
-                ended, _ = wait(run.under_way, timeout=_LOOK, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    rows = _rows(run, future)
-                    if rows:
-                        take(rows)
-            except BrokenExecutor:
-                rows = run.broke()
+    run = _Run(workers, iter(jobs), count)
+    while (run.left or run.alone or run.under_way) and not stop():
+        try:
+            run.fill()
+            ended, _ = wait(run.under_way, timeout=_LOOK, return_when=FIRST_COMPLETED)
+            for future in ended:
+                rows = _rows(run, future)
                 if rows:
                     take(rows)
-    finally:
-        run.pool.end(run.executor)
+        except BrokenExecutor:
+            rows = run.broke()
+            if rows:
+                take(rows)
 
 
 def _rows(run: _Run, future: Future[list[Row]]) -> list[Row]:
     """Those of a batch that has ended."""
     try:
         rows = future.result()
-    except run.pool.died:
+    except run.workers.pool.died:
         return run.again(run.under_way.pop(future)[0])
     except (BpusimError, BrokenExecutor):
         raise
     except (Exception, CancelledError) as e:
-        what = f"points cannot be run on {run.pool.where}: {type(e).__name__}: {e}"
+        what = f"points cannot be run on {run.workers.pool.where}: {type(e).__name__}: {e}"
         raise StudyError(what, do="look at its workers; those before are safe") from e
     batch, since = run.under_way.pop(future)
     run.came = True

@@ -46,6 +46,7 @@ class SearchSpec(Section):
     maximize: tuple[str, ...] = Field((), description="Figures that are to be large")
     subject_to: tuple[str, ...] = Field((), description="Conditions on figures: streams.alice.ttft_p99_ms <= 200")
     trials: Count = Field(100, description="Points to try")
+    batch: Count = Field(8, description="Points that are chosen at a time; the search learns from them together")
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = Field(0, description="Of the search")
 
 
@@ -141,13 +142,20 @@ def is_study(path: Path) -> bool:
     return "scenario" in data and "streams" not in data and "extends" not in data
 
 
-def load_study(path: Path, *, changes: Mapping[str, Any] | None = None, sets: Mapping[str, Any] | None = None) -> Study:
-    """Read a study file. ``changes``: keys of it that are to be others; ``sets``: more of its ``set``. Raises
-    :class:`StudyError` with every problem found."""
+def load_study(
+    path: Path,
+    *,
+    changes: Mapping[str, Any] | None = None,
+    sets: Mapping[str, Any] | None = None,
+    search: Mapping[str, Any] | None = None,
+) -> Study:
+    """Read a study file. ``changes``: keys of it that are to be others; ``sets``, ``search``: more of these sections.
+    Raises :class:`StudyError` with every problem found."""
     document = read_document(path, error=StudyError)
     data = {**document.data, **(changes or {})}
-    if sets:
-        data["set"] = {**(data.get("set") or {}), **sets}
+    for section, more in (("set", sets), ("search", search)):
+        if more and isinstance(data.get(section) or {}, dict):
+            data[section] = {**(data.get(section) or {}), **more}
     try:
         spec = StudySpec.model_validate_json(json.dumps(data))
     except ValidationError as failure:

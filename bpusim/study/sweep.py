@@ -13,7 +13,7 @@ from typing import Any
 
 from bpusim.errors import StudyError
 from bpusim.study.points import Points, points_of
-from bpusim.study.pools import Pool, local_pool
+from bpusim.study.pools import Pool, Workers, local_pool
 from bpusim.study.run_point import Row
 from bpusim.study.runner import jobs_of, run_points
 from bpusim.study.spec import Study, StudySpec, study_of
@@ -81,7 +81,8 @@ def run_study(
         left = [p for p in found.points if store is None or p.key not in store.done]
         if left:
             jobs = jobs_of(study, left, kept, found.files)
-            run_points(jobs, len(left), pool if pool is not None else local_pool(), take, stop)
+            with Workers(pool if pool is not None else local_pool()) as workers:
+                run_points(jobs, len(left), workers, take, stop)
         if out is not None:
             rows = {key: row for key, row in latest(out).items() if key in keys}
         torn = store.torn if store is not None else 0

@@ -125,7 +125,7 @@ def test_quantities_have_ranges(desk: Desk) -> None:
         (("--vary", "streams.alice.output="), "varies nothing"),
         (("--vary", "streams.alice.outptu=2"), "did you mean 'output'?"),
         (("--vary", "streams.alice.output=3:1"), "an empty range, from 3 to 1"),
-        (("--vary", "machine.cores.clock=1 GHz:2 GB/s:1 GHz"), "in one unit"),
+        (("--vary", "machine.cores.clock=1 GHz:2 GB/s:1 GHz"), "in units of one kind"),
         (("--vary", "machine.cores.clock=1 GB/s"), "machine.cores.clock=1 GB/s"),
         (("--vary", "streams.alice.output=2", "--where", "streams.alice.output > 2"), "no point meets every condition"),
         (("--vary", "streams.alice.output=2", "--vary", "streams.alice.output=3"), "varied twice"),

@@ -89,6 +89,12 @@ def test_a_narrow_port_with_little_to_spare_catches_up_as_far_as_that_goes() -> 
     assert SMALL.alone(6 * 64, 50 * NS, 3.2e9) == pytest.approx(3.2e9 * 0.92)
 
 
+def test_a_port_almost_as_fast_as_the_channel_has_no_time_to_catch_up() -> None:
+    # The channel moves 8 GB/s for 900 of 1000 clocks, whatever a port of 7.9 GB/s has to spare.
+    assert SMALL.alone(64 * 64, 10 * NS, 7.9e9) == pytest.approx(8 * 0.9 * GB)
+    assert SMALL.alone(64 * 64, 10 * NS, 7.1e9) == 7.1e9
+
+
 def test_less_than_a_line_in_flight_is_a_line() -> None:
     assert SMALL.alone(7, 24 * NS) == SMALL.alone(64, 24 * NS)
 
@@ -208,6 +214,7 @@ def test_nobody_reads_more_than_there_is_and_others_never_help(
     assert alone <= max(window, t.line * t.channels) * 1e12 / (path + min(t.latency[1]) * t.clock) * (1 + 1e-9)
     assert t.alone(window, path, limit, (taken, ahead)) <= alone * (1 + 1e-9)
     assert t.alone(window, path + 10_000, limit) <= alone * (1 + 1e-9)
+    assert t.alone(window, path, limit * 1.01) >= alone * (1 - 1e-9)
 
 
 # What there is

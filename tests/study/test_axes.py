@@ -27,6 +27,9 @@ def values(given: Any) -> list[Any]:
         ({"from": 1, "to": 100, "points": 3, "scale": "log"}, [1, 10, 100]),
         ({"from": 0.5, "to": 1.0, "points": 2}, [0.5, 1.0]),
         ({"from": 3, "to": 3}, [3]),
+        ({"from": "900 MHz", "to": "1.1 GHz", "step": "0.1 GHz"}, ["900 MHz", "1000 MHz", "1100 MHz"]),
+        ({"from": "1 GHz", "to": "1.1 GHz", "step": "50 MHz"}, ["1000 MHz", "1050 MHz", "1100 MHz"]),
+        ({"from": "1 MiB", "to": "2 MB", "points": 2}, ["1.048576 MB", "2 MB"]),
     ],
 )
 def test_values_of_an_axis(given: Any, wanted: list[Any]) -> None:
@@ -41,8 +44,8 @@ def test_values_of_an_axis(given: Any, wanted: list[Any]) -> None:
         ({"from": 4, "to": 1}, "p: an empty range, from 4 to 1"),
         ({"from": 1}, "p: the range has no 'to'"),
         ({"from": 1, "to": 2, "steps": 3}, "p: a range has no 'steps'"),
-        ({"from": "1 GHz", "to": "900 MHz"}, "p: from 1 GHz to 900 MHz"),
-        ({"from": "1 GHz", "to": "2 GHz", "step": "100 MHz"}, "p: from 1 GHz in steps of 100 MHz"),
+        ({"from": "1 GHz", "to": "900 MHz"}, "p: an empty range, from 1 GHz to 900 MHz"),
+        ({"from": "1 GHz", "to": "2 GHz", "step": "1 MB"}, "p: from: 1 GHz, to: 2 GHz, step: 1 MB"),
         ({"from": 1, "to": 2, "step": 0}, "p: from 1 in steps of 0"),
         ({"from": 1, "to": 2, "step": 1, "points": 2}, "p: both a step and a number of points"),
         ({"from": 0, "to": 2, "points": 2, "scale": "log"}, "p: even in ratios, from 0"),

@@ -139,7 +139,7 @@ def test_a_key_is_that_of_what_the_result_depends_on(study: Write, tmp_path: Pat
 def test_a_key_knows_the_version(study: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "vary: {streams.alice.output: [2]}\n"
     first = key(study(text))
-    monkeypatch.setattr("bpusim.study.points.versions", lambda: {"bpusim": "9"})
+    monkeypatch.setattr("bpusim.study.keys.versions", lambda: {"bpusim": "9"})
     assert key(study(text)) != first
 
 
@@ -166,7 +166,7 @@ def test_a_trace_that_is_varied_is_found_beside_the_study_and_known_by_its_conte
         ("vary: {machine.cores.cuont: [1, 2]}\n", "did you mean 'count'?"),
         ("vary: {machine.cores.count: []}\n", "study.yaml:2:29: error: machine.cores.count: an empty list"),
         ("vary: {machine.cores.count: {from: 4, to: 1}}\n", "an empty range, from 4 to 1"),
-        ("vary: {machine.cores.clock: {from: 1 GHz, to: 2000 MHz}}\n", "in one unit"),
+        ("vary: {machine.cores.clock: {from: 1 GHz, to: 2 GB/s}}\n", "in units of one kind"),
         ("vary: {machine.cores.clock: [1 GB/s]}\n", "machine.cores.clock=1 GB/s"),
         ("vary: {machine.cores.clock: [1.2]}\n", "machine.cores.clock=1.2"),
         ("vary: {machine.cores.count: [1, 2]}\nwhere: [machine.cores.count > 2]\n", "no point meets every condition"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bpusim.errors import StudyError
 from bpusim.study import Pool, Row
+from bpusim.study.pools import Workers
 from bpusim.study.recompile import Recompiler
 from bpusim.study.run_point import Job, UnknownFigureError
 from bpusim.study.runner import run_points
@@ -74,7 +75,8 @@ class Place:
 
 def run(place: Place, keys: list[str], stop: Callable[[], bool] = lambda: False) -> list[Row]:
     rows: list[Row] = []
-    run_points(map(job, keys), len(keys), place.pool, rows.extend, stop)
+    with Workers(place.pool) as workers:
+        run_points(map(job, keys), len(keys), workers, rows.extend, stop)
     return rows
 
 
@@ -148,7 +150,8 @@ def test_a_worker_that_dies_once_costs_no_point() -> None:
 def test_who_asks_to_stop_is_heard_and_the_executor_ends() -> None:
     place = Place()
     rows: list[Row] = []
-    run_points(map(job, KEYS), len(KEYS), place.pool, rows.extend, lambda: len(rows) >= 20)
+    with Workers(place.pool) as workers:
+        run_points(map(job, KEYS), len(KEYS), workers, rows.extend, lambda: len(rows) >= 20)
     assert 20 <= len(rows) < 300
     assert place.made[-1].ended
 
