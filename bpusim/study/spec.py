@@ -29,6 +29,10 @@ _FILES = (".yaml", ".yml", ".csv", ".json")
 """Ends of values that may be files: machines, arrivals, lengths."""
 
 
+_NO_FIGURES = ("machine", "models", "host", "policy", "engine", "run", "cost")
+"""What is asked for by conditions and is none: sections of a scenario, and the study's cost."""
+
+
 class SampleSpec(Section):
     """How points are drawn."""
 
@@ -199,7 +203,7 @@ def study_of(spec: StudySpec, folder: Path, file: Path | None = None, document: 
         judged += [rule(text, "search", "subject_to", k) for k, text in enumerate(spec.search.subject_to)]
         judged += [rule(text, "search", "minimize", k) for k, text in enumerate(spec.search.minimize)]
         judged += [rule(text, "search", "maximize", k) for k, text in enumerate(spec.search.maximize)]
-    needed = {path for r in judged if r is not None for path in r.paths()}
+    needed = {path for r in judged if r is not None for path in r.paths() if path.split(".")[0] not in _NO_FIGURES}
     _check(spec, axes, problems, document)
     if problems:
         raise StudyError(problems)
