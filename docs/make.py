@@ -21,12 +21,17 @@ import validation
 from bpusim.compiler.rules.table import op_table
 from bpusim.metrics.definitions import CAUSE_MEANINGS, DEFINITIONS
 from bpusim.scenario import json_schema
+from bpusim.study import study_schema
 
 DOCS = Path(__file__).resolve().parent
 
 
 def schema_text() -> str:
     return json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n"
+
+
+def study_schema_text() -> str:
+    return json.dumps(study_schema(), indent=1, ensure_ascii=False) + "\n"
 
 
 def kind(node: dict[str, Any]) -> str:
@@ -53,6 +58,16 @@ def kind(node: dict[str, Any]) -> str:
     return {"integer": "whole number", "string": "text", "number": "number"}.get(node.get("type", ""), "value")
 
 
+def keys(node: dict[str, Any]) -> Iterator[str]:
+    """A line a key, from its schema."""
+    yield "| key | value | default | meaning |\n|---|---|---|---|"
+    for key, prop in node.get("properties", {}).items():
+        default = prop.get("default")
+        shown = "" if default in (None, {}, [], "") or isinstance(default, dict) else f"`{default}`"
+        yield f"| `{key}` | {kind(prop)} | {shown} | {prop.get('description', '')} |"
+    yield ""
+
+
 def reference() -> str:
     """Every key a scenario may have, from the schema."""
     schema = json_schema()
@@ -62,12 +77,7 @@ def reference() -> str:
         about = node.get("description", "")
         if about:
             yield about.split("\n\n")[0] + "\n"
-        yield "| key | value | default | meaning |\n|---|---|---|---|"
-        for key, prop in node.get("properties", {}).items():
-            default = prop.get("default")
-            shown = "" if default in (None, {}, []) or isinstance(default, dict) else f"`{default}`"
-            yield f"| `{key}` | {kind(prop)} | {shown} | {prop.get('description', '')} |"
-        yield ""
+        yield from keys(node)
 
     parts = [
         "# Scenario reference\n",
@@ -80,6 +90,20 @@ def reference() -> str:
         if "properties" in node:
             parts.extend(section(name, node))
     return "\n".join(parts)
+
+
+def studies_text() -> str:
+    """STUDIES.md with its tables of keys made anew."""
+    schema = study_schema()
+    parts = ["", *keys(schema)]
+    for name, key in (("SampleSpec", "sample"), ("SearchSpec", "search")):
+        parts += [f"Under `{key}`:\n", *keys(schema["$defs"][name])]
+    text = (
+        "\n".join(parts)
+        .replace("[SampleSpec](#samplespec)", "see below")
+        .replace("[SearchSpec](#searchspec)", "see below")
+    )
+    return _between("STUDIES.md", "keys", text)
 
 
 def validation_text() -> str:
@@ -136,9 +160,11 @@ def picture() -> str:
 def main() -> None:
     texts = {
         "scenario.schema.json": schema_text,
+        "study.schema.json": study_schema_text,
         "SCENARIO.md": reference,
         "CONCEPTS.md": concepts_text,
         "REPORT.md": report_text,
+        "STUDIES.md": studies_text,
         "TRACES.md": traces_text,
         "VALIDATION.md": validation_text,
     }

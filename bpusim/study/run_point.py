@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import threading
@@ -62,8 +63,16 @@ def run_jobs(jobs: Sequence[Job]) -> list[Row]:
 
 @cache
 def versions() -> dict[str, str]:
-    """Of what results depend on."""
-    return {name: version(name) for name in ("bpusim", "numpy", "simpy")}
+    """Of what results depend on; of bpusim with a hash of its files, because a working copy changes and keeps its
+    version."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for file in sorted(package.rglob("*")):
+        name = file.relative_to(package)
+        if file.suffix in (".py", ".yaml", ".json") and name.parts[0] not in ("cli", "report"):
+            digest.update(f"{name}\n".encode() + file.read_bytes())
+    ours = f"{version('bpusim')}+{digest.hexdigest()[:12]}"
+    return {"bpusim": ours, "numpy": version("numpy"), "simpy": version("simpy")}
 
 
 def _check_place(job: Job) -> None:
