@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bpusim.errors import StudyError
-from bpusim.study import dask_pool, load_study, local_pool, read_rows, run_study
+from bpusim.study import Study, dask_pool, local_pool, read_rows, run_study
 
 distributed = pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
-TRACES = Path(__file__).resolve().parents[2] / "traces"
 
 
 @pytest.fixture(scope="module")
@@ -26,35 +24,29 @@ def cluster() -> Iterator[Any]:
         yield found
 
 
-@pytest.fixture
-def study(tmp_path: Path) -> Path:
-    shutil.copy(TRACES / "qwen2.5-0.5b-int4.trace", tmp_path / "small.trace")
-    (tmp_path / "s.yaml").write_text(
-        "machine: bpu80\nmodels: {chat: {trace: small.trace, cores: bpu0}}\n"
-        "streams: {alice: {chat: chat, prompt: 8, output: 2}}\n"
-    )
-    path = tmp_path / "study.yaml"
-    path.write_text(
-        "scenario: s.yaml\nmeasure: [streams.alice.e2e_mean_ms]\n"
-        "vary: {streams.alice.output: {from: 1, to: 20}, models.chat.cores: [bpu0, bpu1]}\n"
-    )
-    return path
+STUDY = """\
+measure: [streams.alice.e2e_mean_ms]
+vary: {streams.alice.output: {from: 1, to: 20}, models.chat.cores: [bpu0, bpu1]}
+"""
+
+
+Write = Callable[[str], Study]
 
 
 def rows(path: Path) -> list[str]:
     return sorted(path.read_text().splitlines())
 
 
-def test_a_cluster_has_the_rows_that_processes_have(cluster: Any, study: Path, tmp_path: Path) -> None:
-    found = load_study(study)
+def test_a_cluster_has_the_rows_that_processes_have(cluster: Any, study: Write, tmp_path: Path) -> None:
+    found = study(STUDY)
     run_study(found, tmp_path / "here.jsonl", local_pool(1))
     run_study(found, tmp_path / "there.jsonl", dask_pool(cluster.scheduler_address))
     assert rows(tmp_path / "here.jsonl") == rows(tmp_path / "there.jsonl")
     assert len(rows(tmp_path / "here.jsonl")) == 40
 
 
-def test_points_of_a_worker_that_is_killed_run_again(cluster: Any, study: Path, tmp_path: Path) -> None:
-    found = load_study(study)
+def test_points_of_a_worker_that_is_killed_run_again(cluster: Any, study: Write, tmp_path: Path) -> None:
+    found = study(STUDY)
     out = tmp_path / "r.jsonl"
     victim = next(iter(cluster.workers.values())).pid
     killed = []

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-TRACES = Path(__file__).resolve().parents[2] / "traces"
 POINTS = 48
 STUDY = f"""\
 scenario: s.yaml
@@ -28,14 +26,9 @@ measure: [streams.alice.tokens, streams.alice.e2e_mean_ms]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    shutil.copy(TRACES / "qwen2.5-0.5b-int4.trace", tmp_path / "small.trace")
-    (tmp_path / "s.yaml").write_text(
-        "machine: bpu80\nmodels: {chat: {trace: small.trace, cores: bpu0}}\n"
-        "streams: {alice: {chat: chat, prompt: 8, output: 2}}\n"
-    )
-    (tmp_path / "study.yaml").write_text(STUDY)
-    return tmp_path
+def folder(scenario: Path) -> Path:
+    (scenario.parent / "study.yaml").write_text(STUDY)
+    return scenario.parent
 
 
 def begun(folder: Path, *more: str, preexec: Callable[[], None] | None = None) -> subprocess.Popen[str]:

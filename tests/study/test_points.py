@@ -17,24 +17,6 @@ ROOT = Path(__file__).resolve().parents[2]
 Write = Callable[[str], Study]
 
 
-@pytest.fixture
-def study(tmp_path: Path) -> Write:
-    """A study file beside a scenario with two models, from its text."""
-    shutil.copy(ROOT / "traces" / "qwen2.5-0.5b-int4.trace", tmp_path / "small.trace")
-    (tmp_path / "s.yaml").write_text(
-        "machine: bpu80\n"
-        "models: {chat: {trace: small.trace, cores: bpu0}}\n"
-        "streams: {alice: {chat: chat, prompt: 8, output: 2}}\n"
-    )
-
-    def write(text: str) -> Study:
-        path = tmp_path / "study.yaml"
-        path.write_text(f"scenario: s.yaml\n{text}")
-        return load_study(path)
-
-    return write
-
-
 def values(study: Study) -> list[dict[str, Any]]:
     return [dict(p.values) for p in points_of(study).points]
 

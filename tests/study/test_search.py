@@ -13,11 +13,10 @@ import pytest
 
 from bpusim.errors import StudyError
 from bpusim.metrics.studied import Searched
-from bpusim.study import Study, load_study, local_pool, read_rows, run_study
+from bpusim.study import Study, local_pool, read_rows, run_study
 from bpusim.study.search import search
 
 pytest.importorskip("optuna", reason="the extra 'search' is not installed")
-TRACES = Path(__file__).resolve().parents[2] / "traces"
 SPACE = """\
 vary:
   machine.cores.clock: [400 MHz, 600 MHz, 800 MHz, 1 GHz, 1.2207 GHz]
@@ -29,22 +28,6 @@ cost: "machine.cores.clock / 1e8 + machine.cores.dma.port / 1e9
 measure: [streams.alice.tpot_mean_ms, streams.alice.ttft_mean_ms]
 """
 Write = Callable[[str], Study]
-
-
-@pytest.fixture
-def study(tmp_path: Path) -> Write:
-    shutil.copy(TRACES / "qwen2.5-0.5b-int4.trace", tmp_path / "small.trace")
-    (tmp_path / "s.yaml").write_text(
-        "machine: bpu80\nmodels: {chat: {trace: small.trace, cores: bpu0}}\n"
-        "streams: {alice: {chat: chat, prompt: 8, output: 3}}\n"
-    )
-
-    def write(text: str) -> Study:
-        path = tmp_path / "study.yaml"
-        path.write_text(f"scenario: s.yaml\n{text}")
-        return load_study(path)
-
-    return write
 
 
 def cost(point: dict[str, Any]) -> float:

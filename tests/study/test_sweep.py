@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,32 +10,10 @@ import pytest
 
 from bpusim import simulate
 from bpusim.errors import StudyError
-from bpusim.study import Study, load_study, local_pool, read_rows, run_study, sweep
+from bpusim.study import Study, local_pool, read_rows, run_study, sweep
 from bpusim.study.run_point import picked
 
-TRACES = Path(__file__).resolve().parents[2] / "traces"
 Write = Callable[[str], Study]
-
-
-@pytest.fixture
-def scenario(tmp_path: Path) -> Path:
-    shutil.copy(TRACES / "qwen2.5-0.5b-int4.trace", tmp_path / "small.trace")
-    path = tmp_path / "s.yaml"
-    path.write_text(
-        "machine: bpu80\nmodels: {chat: {trace: small.trace, cores: bpu0}}\n"
-        "streams: {alice: {chat: chat, prompt: 8, output: 2}}\n"
-    )
-    return path
-
-
-@pytest.fixture
-def study(scenario: Path) -> Write:
-    def write(text: str) -> Study:
-        path = scenario.parent / "study.yaml"
-        path.write_text(f"scenario: s.yaml\n{text}")
-        return load_study(path)
-
-    return write
 
 
 # In this process
@@ -63,7 +40,7 @@ def test_a_row_holds_the_point_and_then_the_figures_as_they_are_asked_for(scenar
 
 def test_every_number_of_the_summary_can_be_asked_for(scenario: Path) -> None:
     name = "streams.alice.breakdown_ms.dram"
-    (row,) = sweep(scenario, {"streams.alice.output": [2]}, [name])
+    (row,) = sweep(scenario, {"streams.alice.output": [3]}, [name])
     assert row[name] == float(f"{simulate(scenario).to_dict()['streams']['alice']['breakdown_ms']['dram']:.9g}")
 
 
@@ -95,7 +72,7 @@ def test_an_unknown_figure_suggests_the_nearest(scenario: Path) -> None:
 def test_a_figure_of_a_stream_with_a_dot_in_its_name_can_be_picked(scenario: Path) -> None:
     """Overrides reach ``models.qwen2.5`` by the key that is there; figures should too."""
     scenario.write_text(scenario.read_text().replace("alice", "al.ice"))
-    assert picked(simulate(scenario), ["streams.al.ice.tokens"]) == {"streams.al.ice.tokens": 2}
+    assert picked(simulate(scenario), ["streams.al.ice.tokens"]) == {"streams.al.ice.tokens": 3}
 
 
 # In workers, with rows in a file
