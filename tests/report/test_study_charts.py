@@ -11,6 +11,7 @@ import pytest
 from study_rows import grid, rows_of, written
 
 from bpusim.report.charts.study import study_kinds, unit_of, write_study_chart
+from bpusim.report.charts.style import numbered
 from bpusim.study.analysis import Asked, analyse
 
 KINDS = ("effects", "pairs", "sensitivity", "pareto", "smallest")
@@ -104,3 +105,11 @@ def test_a_large_heat_map_with_a_hole_has_a_scale(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_units_of_axes(figure: str, unit: tuple[str, float]) -> None:
     assert unit_of(figure) == unit
+
+
+def test_clip_paths_are_numbered_in_order() -> None:
+    """Their own names are hashes of places, whose last bits differ from one layout to the next."""
+    svg = b'<a clip-path="url(#pd1d74bebbe)"/><b clip-path="url(#p0123456789)"/><clipPath id="pd1d74bebbe"><p "panel">'
+    assert numbered(svg) == (
+        b'<a clip-path="url(#p0000000000)"/><b clip-path="url(#p0000000001)"/><clipPath id="p0000000000"><p "panel">'
+    )

@@ -20,7 +20,7 @@ def desk(tmp_path: Path) -> Desk:
             "machine: bpu80",
             "machine: 80",
             "a.yaml:2:10: error: machine: not the name of a preset or a mapping; "
-            "write one of bpu80, or {preset: NAME, ...changes}",
+            "write one of bpu80, rdk_s100p, rdk_s600, rk3588, a machine file, or {preset: NAME, ...changes}",
         ),
         (
             "machine: bpu80",
@@ -30,7 +30,8 @@ def desk(tmp_path: Path) -> Desk:
         (
             "machine: bpu80",
             "machine: {dram: {}}",
-            "a.yaml:2:1: error: machine: 'preset' is missing; write one of bpu80, or {preset: NAME, ...changes}",
+            "a.yaml:2:1: error: machine: 'preset' is missing; "
+            "write one of bpu80, rdk_s100p, rdk_s600, rk3588, a machine file, or {preset: NAME, ...changes}",
         ),
         (
             "machine: bpu80",
@@ -136,7 +137,7 @@ def desk(tmp_path: Path) -> Desk:
         (
             "machine: bpu80\n",
             "",
-            "a.yaml:1:1: error: 'machine' is missing; add machine: name of a preset, or {preset: NAME, ...changes}",
+            "a.yaml:1:1: error: 'machine' is missing; add machine: name of a preset, a machine file, or {preset: NAME, ...changes}",
         ),
         (
             "about: Two users",

@@ -16,7 +16,7 @@ from bpusim.report.charts.bandwidth import draw_bandwidth
 from bpusim.report.charts.breakdown import draw_breakdown
 from bpusim.report.charts.latency import draw_latency
 from bpusim.report.charts.roofline import draw_roofline
-from bpusim.report.charts.style import NARROW, PAPER, WIDE, Size, look, themed
+from bpusim.report.charts.style import NARROW, PAPER, WIDE, Size, look, numbered, themed
 from bpusim.report.charts.thermal import draw_thermal
 from bpusim.report.charts.timeline import draw_timeline
 from bpusim.report.view import View
@@ -75,4 +75,4 @@ def _rendered(draw: Callable[[], Figure], ending: str, *, clear: bool = False) -
         figure = draw()
         figure.set_facecolor("none" if clear else PAPER)
         figure.savefig(out, format=ending[1:], metadata=dict(_ENDINGS[ending]), dpi=_DPI)
-    return out.getvalue()
+    return numbered(out.getvalue()) if ending == ".svg" else out.getvalue()

@@ -32,6 +32,7 @@ __all__ = [
     "legend_height",
     "look",
     "named",
+    "numbered",
     "sheet",
     "shown",
     "themed",
@@ -179,7 +180,15 @@ _FINE = re.compile(r"(\d\.\d)\d+")
 """A tenth of a unit is a seventh of a pixel of a wide screen."""
 _PLACES = re.compile(r' (?:d|x|y|width|height|transform)="[^"]*"')
 _GROUP = re.compile(r' id="(?!clip|[ph][0-9a-f]{10}|m[0-9a-f]{10})[^"]*"')
+_CLIP = re.compile(rb"(?<=[\"#])p[0-9a-f]{10}(?=[\")])")
 _IDS = re.compile(r'(id="|url\(#|href="#)([^")]+)')
+
+
+def numbered(svg: bytes) -> bytes:
+    """An SVG file with its clip paths numbered in order: their names are hashes of places on the sheet, whose last bits
+    are not the same in every layout."""
+    names: dict[bytes, bytes] = {}
+    return _CLIP.sub(lambda m: names.setdefault(m[0], b"p%010x" % len(names)), svg)
 
 
 def themed(svg: str, name: str) -> str:
