@@ -137,7 +137,8 @@ def desk(tmp_path: Path) -> Desk:
         (
             "machine: bpu80\n",
             "",
-            "a.yaml:1:1: error: 'machine' is missing; add machine: name of a preset, a machine file, or {preset: NAME, ...changes}",
+            "a.yaml:1:1: error: 'machine' is missing; "
+            "add machine: name of a preset, a machine file, or {preset: NAME, ...changes}",
         ),
         (
             "about: Two users",
