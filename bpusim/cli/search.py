@@ -20,6 +20,7 @@ __all__ = ["search"]
 @click.option("--minimize", multiple=True, metavar="EXPR", help="A figure, an expression, or cost; several: a front.")
 @click.option("--maximize", multiple=True, metavar="EXPR", help="The same, for what is to be large.")
 @click.option("--subject-to", multiple=True, metavar="CONDITION", help="A limit: 'streams.*.ttft_p99_ms <= 200'.")
+@click.option("--cost", default="", metavar="EXPR", help="What 'cost' stands for.")
 @click.option("--trials", type=click.IntRange(1, 10**6), help="Points to try; 100.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the search; 0.")
 @click.option("--batch", type=click.IntRange(1, 10**4), help="Points that are chosen at a time; 8.")
@@ -35,6 +36,7 @@ def search(
     minimize: Sequence[str],
     maximize: Sequence[str],
     subject_to: Sequence[str],
+    cost: str,
     trials: int | None,
     seed: int | None,
     batch: int | None,
@@ -56,7 +58,7 @@ def search(
         "minimize": list(minimize), "maximize": list(maximize), "subject_to": list(subject_to), "trials": trials,
         "seed": seed, "batch": batch,
     }  # fmt: skip
-    changes: dict[str, Any] = {"measure": measure, "where": where, "seeds": seeds}
+    changes: dict[str, Any] = {"measure": measure, "where": where, "seeds": seeds, "cost": cost}
     changes = {k: v for k, v in changes.items() if v}
     found = study_from(study, varied, overrides, changes, {k: v for k, v in wanted.items() if v not in (None, [])})
     with Interrupts() as interrupts, ProgressBar(sys.stderr) as bar:

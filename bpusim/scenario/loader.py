@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -209,6 +209,11 @@ def _override(name: str, value: object, document: Document) -> Document:
         raise ScenarioError(f"'{name}' is not a path", place=place, do=do)
     if path[0] == "extends":
         raise ScenarioError("extends cannot be set", place=place, do="write it in the file")
+    for n in range(1, len(path)):
+        outer = document.where(*path[:n])
+        if outer.file == f"--set {'.'.join(path[:n])}" and not isinstance(_value_at(document.data, path[:n]), dict):
+            what = f"{'.'.join(path[:n])} is set too, to no mapping, and has no '{path[n]}'"
+            raise ScenarioError(what, place=place, do="set one of them")
     data: Any = value
     for key in reversed(path):
         data = {key: data}
@@ -230,6 +235,12 @@ def _segments(name: str, data: Any) -> tuple[str, ...]:
         data = known.get(path[-1])
         rest = rest[taken:]
     return tuple(path)
+
+
+def _value_at(data: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
 
 
 def _paths(value: object, path: KeyPath) -> Iterator[KeyPath]:

@@ -128,6 +128,11 @@ def range_of(path: str, given: dict[str, object]) -> Range:
         if not isinstance(wanted, int) or isinstance(wanted, bool) or not 1 <= wanted <= _MOST:
             raise StudyError(f"{path}: {wanted} points", do=f"write a whole number from 1 to {_MOST}")
         points = wanted
+        if points == 1 and low != high:
+            raise StudyError(f"{path}: one point of a range with two ends", do="write a list, or 2 points")
+        if whole and not log and points > 1 and (high - low) % (points - 1):
+            what = f"{path}: {points} whole numbers from {low} to {high} are not evenly spaced"
+            raise StudyError(what, do="write a step, a list, or another number of points")
     elif whole and not log:
         step = Decimal(1)
     if step is not None and (high - low) / step > _MOST:

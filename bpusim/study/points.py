@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bpusim.errors import ScenarioError, StudyError, did_you_mean
 from bpusim.scenario import Scenario, load_scenario
 from bpusim.study.axes import Axis
 from bpusim.study.keys import Keys
+from bpusim.study.rules import Rule
 from bpusim.study.spec import SampleSpec, Study
 from bpusim.study.value_checks import TRIED, check_values
 
@@ -36,6 +37,8 @@ class Points:
     left_out: int
     files: tuple[str, ...] = ()
     """Which points need where they run."""
+    must: tuple[str, ...] = ()
+    """Figures that each must have."""
 
 
 class Space:
@@ -50,6 +53,15 @@ class Space:
         files = {str(path.absolute()) for path in (*self.base.files, *self.base.traces.values())}
         self.files = tuple(sorted(files))
         """Which points need where they run."""
+        self.must = (*study.measures, *(p for p in study.needed if "*" not in p and not self._given(p)))
+        """Figures that each point must have."""
+
+    def _given(self, path: str) -> bool:
+        """Whether it is a parameter, and no figure."""
+        try:
+            return path in self.study.changes or looked_up(self.base, path, "") is not None
+        except StudyError:
+            return any(path == p or path.startswith(f"{p}.") for axis in self.study.axes for p in axis.paths)
 
     def point(self, values: Mapping[str, Any]) -> Point:
         """That of these values."""
@@ -66,10 +78,11 @@ def points_of(study: Study) -> Points:
     space = Space(study, rows)
     kept = [v for v in rows if space.meets(v)]
     if not kept:
-        raise StudyError("no point meets every condition under where", do="loosen one of them")
+        place = next((study.places[r.text] for r in study.rules if r.text in study.places), None)
+        raise StudyError("no point meets every condition under where", place=place, do="loosen one of them")
     unique = {json.dumps(v, sort_keys=True): v for v in kept}
     points = tuple(space.point(v) for v in unique.values())
-    return Points(points, len(rows) - len(kept), space.files)
+    return Points(points, len(rows) - len(kept), space.files, space.must)
 
 
 def drawn(axes: tuple[Axis, ...], sample: SampleSpec) -> list[dict[str, Any]]:
@@ -81,13 +94,13 @@ def base_of(study: Study, rows: Sequence[Mapping[str, Any]] | None = None) -> Sc
     """The scenario before anything is varied; if it is none by itself, that of the first point that is one."""
     try:
         return load_scenario(study.scenario, study.overrides({}))
-    except ScenarioError:
+    except ScenarioError as wrong:
         for values in (rows if rows is not None else drawn(study.axes, study.sample))[:TRIED]:
             try:
                 return load_scenario(study.scenario, study.overrides(values))
             except ScenarioError:
                 continue
-        raise
+        raise ScenarioError([study.placed(p) for p in wrong.problems]) from None
 
 
 def _rows(axes: tuple[Axis, ...], sample: SampleSpec) -> Iterator[tuple[tuple[Any, ...], ...]]:
@@ -132,18 +145,25 @@ def values_of(axes: tuple[Axis, ...], row: Sequence[tuple[Any, ...]]) -> dict[st
 
 def _meets(study: Study, base: Scenario, values: Mapping[str, Any]) -> bool:
     for rule in study.rules:
-        known = {}
-        for path in rule.paths():
-            asks = f"where: '{rule.text}'"
-            if path in values:
-                known[path] = values[path]
-            elif any(path.startswith(f"{varied}.") for varied in values):  # of a machine that is another one here
-                known[path] = looked_up(load_scenario(study.scenario, study.overrides(values)), path, asks)
-            else:
-                known[path] = looked_up(base, path, asks)
-        if not rule.holds(known):
-            return False
+        try:
+            if not _holds(study, base, rule, values):
+                return False
+        except StudyError as e:
+            raise StudyError([replace(p, place=p.place or study.places.get(rule.text)) for p in e.problems]) from None
     return True
+
+
+def _holds(study: Study, base: Scenario, rule: Rule, values: Mapping[str, Any]) -> bool:
+    known = {}
+    for path in rule.paths():
+        asks = f"where: '{rule.text}'"
+        if path in values:
+            known[path] = values[path]
+        elif any(path.startswith(f"{varied}.") for varied in values):  # of a machine that is another one here
+            known[path] = looked_up(load_scenario(study.scenario, study.overrides(values)), path, asks)
+        else:
+            known[path] = looked_up(base, path, asks)
+    return rule.holds(known)
 
 
 def looked_up(base: Scenario, path: str, text: str) -> Any:

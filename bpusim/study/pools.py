@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -92,13 +93,15 @@ def dask_pool(address: str) -> Pool:
         executor.shutdown(wait=False)  # cancels what waits
         clients.pop().close()
 
-    return Pool(make, count, f"{count} threads of Dask at {address}", end, (KilledWorker,))
+    return Pool(make, count, f"{count} thread{'s' if count > 1 else ''} of Dask at {address}", end, (KilledWorker,))
 
 
 def _client(address: str) -> Any:
     from distributed import Client
 
     try:
+        for name in ("distributed.client", "distributed.core"):  # what they have to say ends the sweep with one message
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         return Client(address, timeout=_TIMEOUT)  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError, ValueError) as e:
         do = "start it: dask scheduler; then dask worker ADDRESS on each machine"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,7 +175,9 @@ def _value(node: ast.expr, known: Mapping[str, Any]) -> Any:
                 )
             return _ARITHMETIC[type(node.op)](*sides)
         case ast.Compare():
-            values = [_value(e, known) for e in (node.left, *node.comparators)]
+            compared = (node.left, *node.comparators)
+            values = [_value(e, known) for e in compared]
+            _check_units(node, [_unit(e, known) for e in compared])
             pairs = zip(node.ops, values, values[1:], strict=False)
             return all(_compared(op, a, b) for op, a, b in pairs)
         case ast.IfExp():
@@ -186,6 +188,44 @@ def _value(node: ast.expr, known: Mapping[str, Any]) -> Any:
             values = [_value(e, known) for e in node.args]
             return _FUNCTIONS[name]([v for each in values for v in (each if isinstance(each, list | Each) else [each])])
     raise StudyError(f"'{_text(node)}' is not allowed", do=_DO)
+
+
+def _check_units(node: ast.Compare, units: Sequence[str | None]) -> None:
+    known = [u for u in units if u is not None]
+    if len(set(known)) > 1 and not isinstance(node.ops[0], ast.In | ast.NotIn):
+        kinds = " with ".join(f"{u}" if u else "a number without a unit" for u in dict.fromkeys(known))
+        do = "compare quantities with quantities of their kind, and figures with numbers in the unit of their name"
+        raise StudyError(f"'{_text(node)}' compares {kinds}", do=do)
+
+
+def _unit(node: ast.expr, known: Mapping[str, Any]) -> str | None:
+    """The base unit of what an expression comes to, empty for a number without; None if that cannot be said."""
+    path = _path(node)
+    if path is not None:
+        return _unit_of(known[path])
+    match node:
+        case ast.Constant():
+            return _unit_of(node.value) if node.value != 0 else None  # zero is zero in any unit
+        case ast.UnaryOp(op=ast.USub()):
+            return _unit(node.operand, known)
+        case ast.BinOp():
+            left, right = _unit(node.left, known), _unit(node.right, known)
+            if isinstance(node.op, ast.Add | ast.Sub | ast.Mod) and left == right:
+                return left
+            if isinstance(node.op, ast.Mult) and "" in (left, right):
+                return left or right
+            if isinstance(node.op, ast.Div | ast.FloorDiv) and left == right:  # over 1e9 it may be meant as GB/s
+                return ""
+    return None
+
+
+def _unit_of(value: Any) -> str | None:
+    if isinstance(value, Each):
+        return _unit_of(value[0]) if value else None
+    found = quantity_of(value)
+    if found is not None:
+        return found[1]
+    return "" if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _compared(op: ast.cmpop, a: Any, b: Any) -> bool:

@@ -9,7 +9,7 @@ from itertools import islice
 from time import monotonic
 
 from bpusim.errors import BpusimError, StudyError
-from bpusim.study.points import Point
+from bpusim.study.points import Point, Points, Space
 from bpusim.study.pools import Workers
 from bpusim.study.recompile import Recompiler
 from bpusim.study.run_point import Job, Row, run_jobs, versions
@@ -30,8 +30,8 @@ _LOOK = 0.2
 """Seconds until who asks to stop is heard at the latest."""
 
 
-def jobs_of(study: Study, points: Iterable[Point], kept: str, files: tuple[str, ...] = ()) -> Iterator[Job]:
-    """``kept``: the folder for traces that are compiled anew; ``files``: which each needs where it runs."""
+def jobs_of(study: Study, points: Iterable[Point], kept: str, space: Space | Points) -> Iterator[Job]:
+    """``kept``: the folder for traces that are compiled anew; ``space``: what they need."""
     recompiler = Recompiler(kept, tuple(str(s.absolute()) for s in study.sources))
     scenario = str(study.scenario.absolute())
     return (
@@ -40,12 +40,12 @@ def jobs_of(study: Study, points: Iterable[Point], kept: str, files: tuple[str, 
             scenario,
             p.values,
             study.overrides(p.values),
-            study.measures,
+            space.must,
             study.also,
             study.seeds,
             study.infeasible,
             recompiler,
-            files,
+            space.files,
             versions(),
         )
         for p in points
@@ -151,7 +151,10 @@ def _rows(run: _Run, future: Future[list[Row]]) -> list[Row]:
         return run.again(run.under_way.pop(future)[0])
     except (BpusimError, BrokenExecutor):
         raise
-    except (Exception, CancelledError) as e:
+    except CancelledError:
+        what = f"{run.workers.pool.where}: the workers are gone, or who gives them their work"
+        raise StudyError(what, do="start them again; the same command goes on with -o") from None
+    except Exception as e:
         what = f"points cannot be run on {run.workers.pool.where}: {type(e).__name__}: {e}"
         raise StudyError(what, do="look at its workers; those before are safe") from e
     batch, since = run.under_way.pop(future)

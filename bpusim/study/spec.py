@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -93,8 +93,9 @@ class Study:
     measures: tuple[str, ...]
     """Figures that each point must have; ``*`` for any part of a name."""
     also: tuple[str, ...]
-    """Figures that are taken where they are: the usual ones if none are asked for, and those that ``slo``, ``cost`` and
-    ``search`` need."""
+    """Figures that are taken where they are: the usual ones if none are asked for, and ``needed``."""
+    needed: tuple[str, ...]
+    """Paths of parameters and figures in ``slo``, ``cost`` and ``search``."""
     seeds: int
     sources: tuple[Path, ...] = ()
     slo: tuple[str, ...] = ()
@@ -104,6 +105,13 @@ class Study:
     file: Path | None = None
     folder: Path = Path()
     """From which paths of traces in it start."""
+    places: Mapping[str, Place] = field(default_factory=dict)
+    """Where a path or a condition stands in the file."""
+
+    def placed(self, problem: Problem) -> Problem:
+        """A problem of the scenario with what the study sets or varies, at its place in the study."""
+        path = problem.place.file.removeprefix("--set ") if problem.place is not None else ""
+        return replace(problem, place=self.places.get(path, problem.place))
 
     def resolved(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """``values`` with traces and other files that are there from this study's folder on, as
@@ -119,9 +127,9 @@ class Study:
         return file if key == "trace" or file.is_file() else value
 
     def overrides(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What to change in the scenario at a point of these values."""
+        """What to change in the scenario at a point of these values: the whole before its parts."""
         changed = self.resolved({**self.changes, **values})
-        return {path: _plain(v) for path, v in changed.items()}
+        return {path: _plain(v) for path, v in sorted(changed.items(), key=lambda item: item[0].count("."))}
 
     @property
     def name(self) -> str:
@@ -143,7 +151,8 @@ def study_schema() -> dict[str, Any]:
 def is_study(path: Path) -> bool:
     """Whether the file is a study and no scenario. Raises :class:`StudyError` if it cannot be read."""
     data = read_document(path, error=StudyError).data
-    return "scenario" in data and "streams" not in data and "extends" not in data
+    studied = {"scenario", "vary", "zip", "sample", "where", "measure"} & data.keys()
+    return bool(studied) and not {"streams", "models", "extends"} & data.keys()
 
 
 def load_study(
@@ -216,6 +225,7 @@ def study_of(spec: StudySpec, folder: Path, file: Path | None = None, document: 
         infeasible=spec.skip == "infeasible",
         measures=spec.measure,
         also=(*(() if spec.measure else MEASURES), *sorted(needed - set(spec.measure))),
+        needed=tuple(sorted(needed)),
         seeds=spec.seeds,
         sources=tuple(folder / s for s in spec.sources),
         slo=spec.slo,
@@ -224,7 +234,15 @@ def study_of(spec: StudySpec, folder: Path, file: Path | None = None, document: 
         about=spec.about,
         file=file,
         folder=folder,
+        places=_places(spec, document) if document is not None else {},
     )
+
+
+def _places(spec: StudySpec, document: Document) -> dict[str, Place]:
+    places = {path: document.where("set", path) for path in spec.set}
+    places |= {path: document.where("vary", path) for path in spec.vary}
+    places |= {path: document.where("zip", k, path) for k, group in enumerate(spec.zip) for path in group}
+    return places | {text: document.where("where", k) for k, text in enumerate(spec.where)}
 
 
 def _check(spec: StudySpec, axes: list[Axis], problems: list[Problem], document: Document | None) -> None:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -73,6 +74,8 @@ class Store:
                 f"cannot write results: {e.strerror}", place=Place(str(path)), do="name another file"
             ) from None
         try:
+            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+                raise StudyError("this is no file that rows can be kept in", place=Place(str(path)), do="name a file")
             self._begin()
         except BaseException:
             os.close(self._fd)

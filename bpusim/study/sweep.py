@@ -80,7 +80,7 @@ def run_study(
 
         left = [p for p in found.points if store is None or p.key not in store.done]
         if left:
-            jobs = jobs_of(study, left, kept, found.files)
+            jobs = jobs_of(study, left, kept, found)
             with Workers(pool if pool is not None else local_pool()) as workers:
                 run_points(jobs, len(left), workers, take, stop)
         if out is not None:
@@ -119,8 +119,9 @@ def sweep(
         measure=tuple(measure), seeds=seeds,
     )  # fmt: skip
     study = study_of(spec, Path())
+    found = points_of(study)
     with tempfile.TemporaryDirectory() as kept:
-        for job in jobs_of(study, points_of(study).points, kept):
+        for job in jobs_of(study, found.points, kept, found):
             (row,) = run_jobs([job])
             if row["status"] != "ok":
                 raise StudyError(f"{row['point']}: {row['error']}")

@@ -21,6 +21,7 @@ def check_values(study: Study, rows: Sequence[Mapping[str, Any]]) -> None:
     What another value of some point mends is no mistake; nor is what only a machine lacks, if such points are to be
     rows of their own."""
     problems: list[Problem] = []
+    every = tuple(path for axis in study.axes for path in axis.paths)
     for axis in study.axes:
         cells = axis.rows or (axis.at(0.0), axis.at(1.0 - 1e-12))
         for row in cells:
@@ -28,8 +29,8 @@ def check_values(study: Study, rows: Sequence[Mapping[str, Any]]) -> None:
             mine = _problems(study, axis.paths, changes)
             if mine and axis.rows and len(study.axes) > 1:
                 with_it = (v for v in rows if all(v[p] == c for p, c in changes.items()))
-                mine = mine if all(_problems(study, axis.paths, v) for v in itertools.islice(with_it, TRIED)) else []
-            problems += [Problem(f"{_shown(changes)}: {p.what}", p.place, p.do) for p in mine]
+                mine = mine if all(_problems(study, every, v) for v in itertools.islice(with_it, TRIED)) else []
+            problems += [study.placed(Problem(f"{_shown(changes)}: {p.what}", p.place, p.do)) for p in mine]
             if mine and len(cells) > 8:
                 break  # they will all be the same
     if problems:

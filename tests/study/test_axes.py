@@ -51,6 +51,8 @@ def test_values_of_an_axis(given: Any, wanted: list[Any]) -> None:
         ({"from": 0, "to": 2, "points": 2, "scale": "log"}, "p: even in ratios, from 0"),
         ({"from": 1, "to": 2, "points": 0}, "p: 0 points"),
         ({"from": 1, "to": 10**9}, "p: more than 100000 values"),
+        ({"from": "1 GHz", "to": "2 GHz", "points": 1}, "p: one point of a range with two ends"),
+        ({"from": 1, "to": 4, "points": 3}, "p: 3 whole numbers from 1 to 4 are not evenly spaced"),
         ({"from": True, "to": 2}, "p: True is no end of a range"),
     ],
 )

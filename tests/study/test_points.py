@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from bpusim.errors import BpusimError, ScenarioError, StudyError
-from bpusim.study import Study, load_study, points_of
+from bpusim.study import Study, load_study, local_pool, points_of, run_study
+from bpusim.study.spec import is_study
 
 ROOT = Path(__file__).resolve().parents[2]
 Write = Callable[[str], Study]
@@ -149,7 +150,10 @@ def test_a_trace_that_is_varied_is_found_beside_the_study_and_known_by_its_conte
         ("vary: {machine.cores.count: []}\n", "study.yaml:2:29: error: machine.cores.count: an empty list"),
         ("vary: {machine.cores.count: {from: 4, to: 1}}\n", "an empty range, from 4 to 1"),
         ("vary: {machine.cores.clock: {from: 1 GHz, to: 2 GB/s}}\n", "in units of one kind"),
-        ("vary: {machine.cores.clock: [1 GB/s]}\n", "machine.cores.clock=1 GB/s"),
+        ("vary: {machine.cores.clock: [1 GB/s]}\n", "study.yaml:2:29: error: machine.cores.clock=1 GB/s"),
+        ("vary: {machine.cores: [1], machine.cores.clock: [1 GHz, 2 GHz]}\n", "machine.cores=1: 1 is not a mapping"),
+        ("vary: {machine.cores.clock: [1 GHz]}\nset: {host.none: 1}\n", "study.yaml:3:"),
+        ("vary: {machine.cores.clock: [1 GHz]}\nwhere: [machine.cores.clock < '1 B/s']\n", "study.yaml:3:9: error: wh"),
         ("vary: {machine.cores.clock: [1.2]}\n", "machine.cores.clock=1.2"),
         ("vary: {machine.cores.count: [1, 2]}\nwhere: [machine.cores.count > 2]\n", "no point meets every condition"),
         ("vary: {machine.cores.count: [1]}\nwhere: [machine.cores.cuont > 0]\n", "did you mean 'count'?"),
@@ -266,3 +270,29 @@ def test_a_machine_file_is_found_beside_the_study_and_known_by_its_content(study
     third, fourth = points_of(study(text)).points
     assert first.key != third.key
     assert second.key == fourth.key
+
+
+def test_parts_of_a_machine_are_changed_after_the_whole(study: Write) -> None:
+    found = study("set: {machine.cores.count: 3}\nvary: {machine.cores.clock: [1 GHz], machine: [bpu80]}\n")
+    (point,) = points_of(found).points
+    assert list(found.overrides(point.values)) == ["machine", "machine.cores.count", "machine.cores.clock"]
+
+
+def test_a_study_that_lacks_its_scenario_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text("vary: {machine.cores.count: [1]}\n")
+    assert is_study(path)
+    with pytest.raises(StudyError, match="'scenario' is missing"):
+        load_study(path)
+
+
+def test_a_figure_that_a_limit_needs_must_be_there(study: Write) -> None:
+    """A parameter and a pattern need not."""
+    found = study(
+        "vary: {streams.alice.output: [2]}\nmeasure: [events]\n"
+        "slo: ['streams.alice.itl_p9_ms <= 3', 'streams.*.ttft_mean_ms <= 1000']\n"
+        "cost: machine.cores.clock * streams.alice.output\n"
+    )
+    assert points_of(found).must == ("events", "streams.alice.itl_p9_ms")
+    with pytest.raises(StudyError, match=r"no 'streams\.alice\.itl_p9_ms'; did you mean 'streams\.alice\.itl_p9"):
+        run_study(found, pool=local_pool(1))

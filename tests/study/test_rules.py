@@ -62,6 +62,31 @@ def test_what_is_no_condition_is_refused(text: str, said: str) -> None:
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize("value", ["17 GB/s", 17_000_000_000])
+@pytest.mark.parametrize("value", ["17 GB/s", "17000 MB/s"])
 def test_a_quantity_counts_as_its_value(value: Any) -> None:
-    assert Rule.of("p == '17 GB/s'").holds({"p": value})
+    assert Rule.of("p == '17 GB/s' and p / 1e9 == 17").holds({"p": value})
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("clock <= '1 GB/s'", "Hz with B/s"),
+        ("clock >= 5", "Hz with a number without a unit"),
+        ("2 * clock >= '3 W'", "Hz with W"),
+        ("clock / 1e9 <= 2", None),
+        ("clock / port <= 2", None),
+        ("clock / clock <= '2 Hz'", "a number without a unit with Hz"),
+        ("itl_ms <= '80 ms'", "a number without a unit with ps"),
+        ("clock > 0 and port + port <= '40 GB/s'", None),
+        ("itl_ms <= 80", None),
+    ],
+)
+def test_quantities_are_compared_with_their_kind_only(text: str, kinds: str | None) -> None:
+    """A figure is a number in the unit of its name, and 80 ms in picoseconds would be above any of them."""
+    known = {"clock": "1 GHz", "port": "17 GB/s", "itl_ms": 66.5}
+    if kinds is None:
+        Rule.of(text).holds(known)
+        return
+    with pytest.raises(StudyError) as caught:
+        Rule.of(text).holds(known)
+    assert f"compares {kinds}; compare quantities with quantities of their kind" in str(caught.value)

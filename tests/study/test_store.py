@@ -89,3 +89,8 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_folder_is_no_file_of_rows(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="cannot write results"):
         Store(tmp_path)
+
+
+def test_a_device_is_no_file_to_keep_rows_in() -> None:
+    with pytest.raises(StudyError, match="this is no file that rows can be kept in"):
+        Store(Path("/dev/full"))

@@ -128,7 +128,7 @@ def test_a_defect_of_a_point_is_its_own(study: Write, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(run_point, "_measured", broken)
     found = study("vary: {streams.alice.output: [1]}\n")
-    (row,) = run_point.run_jobs(list(jobs_of(found, points_of(found).points, "kept")))
+    (row,) = run_point.run_jobs(list(jobs_of(found, points_of(found).points, "kept", points_of(found))))
     assert (row["status"], row["error"]) == ("failed", "ZeroDivisionError: defect")
 
 
@@ -182,7 +182,7 @@ def test_a_worker_without_the_files_or_with_other_versions_says_so(study: Write,
     found = study("vary: {streams.alice.output: [1]}\n")
     drawn = points_of(found)
     assert str(tmp_path / "small.trace") in drawn.files
-    (job,) = jobs_of(found, drawn.points, "kept", drawn.files)
+    (job,) = jobs_of(found, drawn.points, "kept", drawn)
     with pytest.raises(StudyError, match=r"has numpy .*, and the sweep 0\.9"):
         run_jobs([replace(job, versions={"numpy": "0.9"})])
     (tmp_path / "small.trace").unlink()

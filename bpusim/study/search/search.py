@@ -66,7 +66,7 @@ def search(
             if missing and workers is None:
                 workers = stack.enter_context(Workers(pool if pool is not None else local_pool()))
             if missing and workers is not None:
-                jobs = jobs_of(study, missing, kept, space.files)
+                jobs = jobs_of(study, missing, kept, space)
                 run_points(jobs, len(missing), workers, lambda rows: run.take(rows, told), stop)
             if not run.learn(batch):
                 break
@@ -79,6 +79,8 @@ def aims_of(study: Study, spec: SearchSpec) -> Aims:
     found = []
     for texts, way in ((spec.minimize, "min"), (spec.maximize, "max")):
         for text in texts:
+            if text.strip() == "cost" and not study.cost:
+                raise StudyError("search: there is no cost", do="add cost: EXPRESSION to the study, or --cost")
             found += expressions(f"{way}: {text}", study.cost)
     if not found:
         raise StudyError("search: there is nothing to search for", do="add minimize: [FIGURE], or maximize")
