@@ -217,3 +217,6 @@ def test_the_study_names_its_rows_its_limits_and_its_cost(tmp_path: Path) -> Non
     assert "note: 1 rows of other studies, scenarios or versions are left out" in text
     (line,) = [line for line in text.splitlines() if line.endswith("smallest")]
     assert line.split()[:4] == ["dma.port", "8", "GB/s", "8"]
+    code, _, err = study("show", out, "--study", file, "--cost", "streams.alice.prmpt")
+    assert code == 2
+    assert "and the scenario has no such key; did you mean 'streams.alice.prompt'" in err
