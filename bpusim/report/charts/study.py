@@ -247,7 +247,8 @@ def _slopes(ax: Axes, rows: Sequence[Sensitivity]) -> None:
     away = 4 if high >= -low else -4  # from the line at zero, to the side with more room
     for k in (k for k, x in enumerate(rows) if x.elasticity is None):
         ax.annotate("not defined", (0, k), (away, 0), textcoords="offset points", va="center",
-                    ha="left" if away > 0 else "right", fontsize=7, color=MUTED)  # fmt: skip
+                    ha="left" if away > 0 else "right", fontsize=7, color=MUTED,
+                    bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.5})  # fmt: skip
 
 
 _DRAW: Mapping[str, Callable[[Studied], Figure]] = {
