@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,9 +22,13 @@ from bpusim.cli.search import search
 from bpusim.cli.study import study
 from bpusim.cli.sweep import sweep
 from bpusim.cli.trace import trace
+from bpusim.cli.written import flush, forget, hung_up
 from bpusim.errors import BpusimError
 
 __all__ = ["main"]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Of a file, or what stands for standard output, that takes no more."""
 
 
 class _Group(click.Group):
@@ -31,14 +36,27 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         try:
-            return super().invoke(ctx)
+            done = super().invoke(ctx)
+            flush()
+            return done
         except BpusimError as e:
             click.echo(str(e), err=True)
             ctx.exit(2)
         except KeyboardInterrupt:
             ctx.exit(130)
         except BrokenPipeError:
+            forget()
             ctx.exit(0)
+        except SystemExit as e:
+            if not hung_up(e):
+                raise
+            ctx.exit(0)
+        except OSError as e:
+            if e.errno not in _FULL:
+                raise
+            forget()
+            click.echo(f"error: cannot write{f' {e.filename}' if e.filename else ''}: {e.strerror}", err=True)
+            ctx.exit(2)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

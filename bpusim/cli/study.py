@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 import click
 
 from bpusim.cli.options import FORMAT_MARKDOWN
+from bpusim.errors import BpusimError, Place
 
 __all__ = ["study"]
 
@@ -90,7 +91,7 @@ def plot(
     from bpusim.cli.options import writable
     from bpusim.report.charts.study import study_kinds, write_study_chart
 
-    one = bool(out.suffix) and not out.is_dir()
+    one = not out.is_dir() and (bool(out.suffix) or out.exists())
     if one and kind is None:
         raise click.UsageError("one file is one chart: add --kind, or name a folder")
     if one:
@@ -100,7 +101,10 @@ def plot(
     if one and kind is not None:
         write_study_chart(found, kind, out)
         return
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise BpusimError(f"cannot make the folder: {e.strerror}", place=Place(str(out))) from None
     for name in [kind] if kind is not None else study_kinds(found):
         write_study_chart(found, name, out / f"{name}.svg")
         click.echo(str(out / f"{name}.svg"))
@@ -118,7 +122,7 @@ def export(rows: Path, out: Path) -> None:
 
     writable(out)
     count = write_rows(list(latest(rows).values()), out)
-    click.echo(f"{out}: {count} rows")
+    click.echo(f"{out}: {count} row{'s' if count != 1 else ''}")
 
 
 def _analysed(

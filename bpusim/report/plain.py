@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Mapping
 
 from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["markdown_table", "markdown_text", "narrow", "plain_table"]
+__all__ = ["markdown_table", "markdown_text", "narrow", "plain_table", "reasons"]
 
+_REASONS = 3
+"""Reasons that are told; more are counted."""
 _GAP = 2
 """Letters between the columns of a table."""
 _NAME = 4
@@ -45,6 +49,20 @@ def narrow(table: Table, width: int) -> None:
             table.columns[k].width = full[k] - min(over, most)
             table.columns[k].no_wrap, table.columns[k].overflow = False, "fold"
             over -= most
+
+
+def reasons(errors: Mapping[str, int]) -> list[str]:
+    """Why so many points have no result, the most frequent first, by the first line of an error: what follows it, such
+    as the sizes of all models, differs from point to point."""
+    firsts: Counter[str] = Counter()
+    for text, n in errors.items():
+        firsts[text.strip().partition("\n")[0]] += n
+    found = firsts.most_common()
+    lines = [f"{n} without a result: {text}" for text, n in found[:_REASONS]]
+    if len(found) > _REASONS:
+        others = sum(n for _, n in found[_REASONS:])
+        lines.append(f"{others} without a result, for {len(found) - _REASONS} other reasons")
+    return lines
 
 
 def markdown_table(table: Table) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bpusim.metrics.studied import Searched
-from bpusim.report.plain import markdown_table, markdown_text, narrow, plain_table
+from bpusim.report.plain import markdown_table, markdown_text, narrow, plain_table, reasons
 from bpusim.report.styles import BAD, GOOD
 
 __all__ = ["write_searched"]
@@ -78,11 +78,7 @@ def _notes(s: Searched) -> list[str]:
         lines.append(f"none meets every condition; the nearest misses {' and '.join(short) or 'one'}")
     limits = next((list(t.room) for t in s.tried), [])
     lines += [f"limits: {', '.join(limits)}"] if limits else []
-    errors = list(s.errors.items())
-    lines += [f"{n} without a result: {text}" for text, n in errors[:3]]
-    if len(errors) > 3:
-        lines.append(f"{sum(n for _, n in errors[3:])} without a result, for {len(errors) - 3} other reasons")
-    return [*lines, *(f"note: {note}" for note in s.notes)]
+    return [*lines, *reasons(s.errors), *(f"note: {note}" for note in s.notes)]
 
 
 def _csv(s: Searched, out: TextIO) -> None:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bpusim.metrics.studied import Front, HeatMap, Sensitivity, Smallest, Studied
-from bpusim.report.plain import markdown_table, markdown_text, narrow, plain_table
+from bpusim.report.plain import markdown_table, markdown_text, narrow, plain_table, reasons
 from bpusim.report.styles import BAD, GOOD
 
 __all__ = ["PARTS", "write_studied"]
@@ -103,15 +103,12 @@ def _markdown(studied: Studied, parts: Sequence[str], out: TextIO) -> None:
 
 def _head(s: Studied) -> list[Text | str]:
     counts = ", ".join(f"{n} {status}" for status, n in sorted(s.counts.items(), reverse=True))
+    rows = sum(s.counts.values())
     lines: list[Text | str] = [
-        Text.assemble((s.name, "bold"), f": {sum(s.counts.values())} rows: {counts}; {s.design}")
+        Text.assemble((s.name, "bold"), f": {rows} row{'s' if rows != 1 else ''}: {counts}; {s.design}")
     ]
     lines += [s.about] if s.about else []
-    errors = list(s.errors.items())
-    lines += [f"{n} without a result: {text}" for text, n in errors[:3]]
-    if len(errors) > 3:
-        lines.append(f"{sum(n for _, n in errors[3:])} without a result, for {len(errors) - 3} other reasons")
-    return lines + [f"note: {note}" for note in s.notes]
+    return lines + reasons(s.errors) + [f"note: {note}" for note in s.notes]
 
 
 def _sections(s: Studied, parts: Sequence[str]) -> Iterator[tuple[Table | None, Sequence[str]]]:

@@ -174,6 +174,21 @@ def test_export_writes_what_its_ending_says(rows: Path, tmp_path: Path) -> None:
     code, out, _ = study("export", rows, "-o", tmp_path / "r.csv")
     assert (code, out) == (0, f"{tmp_path / 'r.csv'}: 6 rows\n")
     assert study("export", rows, "-o", tmp_path / "none" / "r.csv")[0] == 2
+    one = written(rows_of([{"a": 1}], lambda _: {"y": 1}), tmp_path / "one.jsonl")
+    assert study("export", one, "-o", tmp_path / "r.csv")[1] == f"{tmp_path / 'r.csv'}: 1 row\n"
+
+
+def test_errors_are_told_by_their_first_line(tmp_path: Path) -> None:
+    points = rows_of(
+        grid({"n": [1, 2, 3]}), lambda p: {"y": 1} if p["n"] == 3 else {"error": f"memory is full\n  model {p['n']} GB"}
+    )
+    out = study("show", written(points, tmp_path / "r.jsonl"))[1]
+    assert "\n2 without a result: memory is full\nnote" in out
+
+
+def test_a_folder_that_cannot_be_made(rows: Path) -> None:
+    code, _, err = study("plot", rows, "-o", rows / "charts")
+    assert (code, err) == (2, f"{rows / 'charts'}: error: cannot make the folder: Not a directory\n")
 
 
 STUDY = f"""\
@@ -202,3 +217,6 @@ def test_the_study_names_its_rows_its_limits_and_its_cost(tmp_path: Path) -> Non
     assert "note: 1 rows of other studies, scenarios or versions are left out" in text
     (line,) = [line for line in text.splitlines() if line.endswith("smallest")]
     assert line.split()[:4] == ["dma.port", "8", "GB/s", "8"]
+    code, _, err = study("show", out, "--study", file, "--cost", "streams.alice.prmpt")
+    assert code == 2
+    assert "and the scenario has no such key; did you mean 'streams.alice.prompt'" in err

@@ -59,9 +59,21 @@ def test_kinds_are_those_there_is_something_of(rows: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("effects", ["machine.cores.count", "_kind", "streams.al.tpot_mean_ms", "ms", "GB/s"]),
+        (
+            "effects",
+            [
+                "machine.cores.count",
+                "_kind",
+                "streams al tpot mean (ms)",
+                "dram achieved (GB/s)",
+                "does not begin at zero",
+            ],
+        ),
         ("pairs", ["streams.al.tpot_mean_ms, ms", "dram.achieved_bytes_per_s, GB/s", "machine.cores.count"]),
-        ("sensitivity", ["elasticity", "Sobol' index", "not defined"]),
+        (
+            "sensitivity",
+            ["elasticity, first value to last", "least to most of a single step", "Sobol' index", "not defined"],
+        ),
         ("pareto", ["streams.*.tpot_mean_ms, ms (less is better)", "cost (less is better)", "cores.count 4, _kind x"]),
         ("smallest", ["limit: streams.*.tpot_mean_ms <= 5 (met by 2 of 6)", "smallest: cores.count 2, _kind x"]),
     ],
@@ -93,6 +105,29 @@ def test_a_large_heat_map_with_a_hole_has_a_scale(tmp_path: Path) -> None:
     rows = written(rows_of(points, lambda p: {"y": p["a"] * p["b"]}), tmp_path / "r.jsonl")
     write_study_chart(analyse(rows), "pairs", tmp_path / "a.svg")
     assert "120" in texts(tmp_path / "a.svg")
+
+
+def test_of_many_values_some_are_labelled(tmp_path: Path) -> None:
+    """Each 7 points high, they would overlap."""
+    ports = [f"{n / 4:g} GB/s" for n in range(32, 81)]
+    points = grid({"port": ports, "kind": [f"name-{n:02}" for n in range(60)]})
+    rows = written(rows_of(points, lambda p: {"y": float(p["port"][:-5]) * int(p["kind"][-2:])}), tmp_path / "r.jsonl")
+    for kind in ("effects", "pairs"):
+        write_study_chart(analyse(rows), kind, tmp_path / "a.svg")
+        said = texts(tmp_path / "a.svg")
+        assert "8 GB/s" in said
+        assert 5 <= said.count("GB/s") <= 30
+        assert "name-00" in said
+        assert 5 <= said.count("name-") <= 30
+
+
+def test_both_ends_of_a_front_are_named(tmp_path: Path) -> None:
+    rows = written(rows_of(grid({"n": list(range(1, 31))}), lambda p: {"t_ms": 60 / p["n"]}), tmp_path / "r.jsonl")
+    write_study_chart(analyse(rows, asked=Asked(pareto="t_ms,n")), "pareto", tmp_path / "a.svg")
+    said = texts(tmp_path / "a.svg")
+    assert "1  n 30" in said
+    assert "12  n 1" in said
+    assert "12 of 30 places on the front" in said
 
 
 @pytest.mark.parametrize(

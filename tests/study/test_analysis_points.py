@@ -84,13 +84,17 @@ def test_points_without_an_objective_are_counted(tmp_path: Path) -> None:
         ("t", "one objective has no front"),
         ("t,", "has an empty part"),
         ("t,cost", "there is no cost"),
-        ("t,v", "no row has 'v', as a parameter or a figure"),
+        ("t,v", "no row has 'v', as a parameter or a figure; the nearest names: .* or add --study"),
+        ("nope", "no row has 'nope'"),
+        ("t,figre", "did you mean 'figure'"),
+        ("t,m.spead", "did you mean 'm.speed'"),
+        ("t,speed", "did you mean 'm.speed'"),
         ("t,s.*.v", "no row has the figure 's.\\*.v'"),
         ("t,m", "'m' is 'x', not a number"),
     ],
 )
 def test_objectives_that_are_none(tmp_path: Path, pareto: str, message: str) -> None:
-    rows = rows_of(grid({"m": ["x", "y"]}), lambda _: {"t": 1})
+    rows = rows_of(grid({"m": ["x", "y"], "m.speed": [1]}), lambda _: {"t": 1, "figure": 1})
     with pytest.raises(StudyError, match=message):
         front(rows, tmp_path, pareto)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bpusim.errors import BpusimError
 from bpusim.metrics.definitions import definition
@@ -12,6 +13,7 @@ from bpusim.metrics.studied import Effect, HeatMap, Level, Sensitivity, Studied
 from bpusim.report.charts import write_drawn
 from bpusim.report.charts.study_points import draw_pareto, draw_smallest
 from bpusim.report.charts.style import INK, MUTED, PAPER, WIDE, legend_above, named, sheet, shown
+from bpusim.report.charts.ticks import LETTER, label_places, label_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,13 +24,16 @@ __all__ = ["study_kinds", "unit_of", "write_study_chart"]
 _FIGURES = 4
 """Figures of a chart; more would be too small to read."""
 _COLUMNS = 4
-_CELLS = 120
-"""Cells of a heat map with numbers in them."""
-_LETTER = 0.062
-"""Inches of a letter below an axis."""
+_CELLS, _ROWS, _ACROSS = 120, 20, 12
+"""Cells, rows and columns of a heat map with numbers in them."""
+_MANY = 20
+"""Values whose points are drawn small."""
 _RATIO = 20
 """From where on values are shown by their logarithms."""
 _FIRST, _TOTAL = "#4477aa", "#66ccee"
+_SLOPE, _STEPS = "#aa3377", "#e3bcd2"
+_UNIT_END = re.compile(r"_(?:(?:tokens|bytes|ops)_per_s|per_s|bytes|degc|ms|ns|s|w|j)$")
+"""The unit at the end of a figure's name."""
 
 
 def study_kinds(s: Studied) -> list[str]:
@@ -62,9 +67,11 @@ def unit_of(figure: str) -> tuple[str, float]:
 
 
 def _axis(figure: str) -> str:
-    """A figure's label: the part of its name that matters, and its unit."""
+    """A figure's label: what it is and its unit, which ends its name as well: ``total decode (tok/s)``."""
     unit, _ = unit_of(figure)
-    return f"{shown(figure, 30)}\n{unit}" if unit else shown(figure, 30)
+    of, _, last = figure.rpartition(".")
+    words = " ".join([*of.split("."), *_UNIT_END.sub("", last).split("_")] if unit else [figure]).strip()
+    return f"{shown(words, 30)} ({unit})" if unit else shown(figure, 30)
 
 
 def _chosen(names: Sequence[str]) -> tuple[list[str], str]:
@@ -88,7 +95,7 @@ def draw_effects(s: Studied) -> Figure:
     found = {(e.figure, e.parameter): e for e in s.effects}
     figure, axes = sheet(WIDE, [2.1] * (len(figures) - 1) + [2.4], ratios=[1] * len(figures), columns=len(parameters))
     colours = named(parameters)
-    room = int((WIDE.width - 1) / len(parameters) / _LETTER)
+    room = int((WIDE.width - 1) / len(parameters) / LETTER)
     for r, name in enumerate(figures):
         row = axes[r * len(parameters) : (r + 1) * len(parameters)]
         for ax, parameter in zip(row, parameters, strict=True):
@@ -100,8 +107,13 @@ def draw_effects(s: Studied) -> Figure:
             if ax is not row[0]:
                 ax.tick_params(labelleft=False)
         row[0].set_ylabel(_axis(name), fontsize=7.5)
+    rows = axes[:: len(parameters)]
+    cut = [ax for ax in rows if not ax.get_ylim()[0] <= 0 <= ax.get_ylim()[1]]
+    for ax in cut if len(cut) < len(rows) else ():
+        ax.set_ylabel(f"{ax.get_ylabel()} *")
+    zero = f"{'y axes do' if len(cut) == len(rows) else '* this y axis does'} not begin at zero" if cut else ""
     others = "Means over all other parameters" if len(s.parameters) > 1 else ""
-    _foot(figure, "; ".join(t for t in (others, more, dropped) if t))
+    _foot(figure, "; ".join(t for t in (others, zero, more, dropped) if t))
     return figure
 
 
@@ -111,33 +123,21 @@ def _effect(ax: Axes, e: Effect, colour: str, room: int) -> None:
     means = [level.mean / scale for level in e.levels]
     halves = [(level.half or 0.0) / scale for level in e.levels]
     style = "o-" if all(level.at is not None for level in e.levels) else "o:"
-    ax.errorbar(places, means, halves if any(halves) else None, fmt=style, color=colour, markersize=4.5, capsize=2.5)
+    ax.errorbar(places, means, halves if any(halves) else None, fmt=style, color=colour,
+                markersize=4.5 if len(places) <= _MANY else 2.5, capsize=2.5)  # fmt: skip
     ax.margins(x=0.12, y=0.12)
 
 
 def _places(ax: Axes, levels: Sequence[Level], room: int) -> list[float]:
-    """Where values stand: numbers to scale, text side by side; labels slant where ``room`` letters are too few."""
+    """Where values stand: numbers to scale, text side by side; ``room``: letters along the axis."""
     spots = [level.at for level in levels if level.at is not None]
     numeric = len(spots) == len(levels) and len(spots) > 1 and not any(" to " in level.label for level in levels)
     places = spots if numeric else [float(k) for k in range(len(levels))]
     if numeric and min(spots) > 0 and max(spots) / min(spots) > _RATIO:
         ax.set_xscale("log")
         ax.minorticks_off()
-    labels = [_broken(level.label, max(room // len(levels), 6)) for level in levels]
-    long = sum(max(map(len, t.split("\n"))) + 1 for t in labels) > room
-    labels = [level.label for level in levels] if long else labels
-    ax.set_xticks(places, labels, rotation=20 if long else 0, ha="right" if long else "center", fontsize=7)
+    label_places(ax, places, [level.label for level in levels], room)
     return places
-
-
-def _broken(label: str, width: int = 18) -> str:
-    """A long label in several lines."""
-    lines = [""]
-    for word in label.split(" "):
-        if lines[-1] and len(lines[-1]) + len(word) >= width:
-            lines.append("")
-        lines[-1] += f" {word}" if lines[-1] else word
-    return "\n".join(lines)
 
 
 def draw_pairs(s: Studied) -> Figure:
@@ -147,10 +147,10 @@ def draw_pairs(s: Studied) -> Figure:
     maps = [firsts[name] for name in figures] if len(figures) > 1 else list(s.maps)
     columns = min(len(maps), 2)
     rows = -(-len(maps) // columns)
-    height = 1.0 + 0.3 * max(len(m.row_labels) for m in maps)
-    figure, axes = sheet(WIDE, [max(height, 2.0)] * rows, columns=columns)
+    inside = max(0.3 * min(max(len(m.row_labels) for m in maps), _ROWS), 1.0)
+    figure, axes = sheet(WIDE, [1.0 + inside] * rows, columns=columns)
     for ax, m in zip(axes, maps, strict=False):
-        _map(ax, m)
+        _map(ax, m, int((WIDE.width / columns - 1.6) / LETTER), inside)
     for ax in axes[len(maps) :]:
         ax.set_visible(False)
     others = "Means over all other parameters" if len(s.parameters) > 2 else ""
@@ -158,7 +158,8 @@ def draw_pairs(s: Studied) -> Figure:
     return figure
 
 
-def _map(ax: Axes, m: HeatMap) -> None:
+def _map(ax: Axes, m: HeatMap, room: int, inside: float) -> None:
+    """``room``: letters along it; ``inside``: inches of its height."""
     import numpy as np
 
     unit, scale = unit_of(m.figure)
@@ -168,9 +169,9 @@ def _map(ax: Axes, m: HeatMap) -> None:
     ax.set_title(f"{shown(m.figure, 44)}{f', {unit}' if unit else ''}")
     ax.set_xlabel(shown(m.columns, 44))
     ax.set_ylabel(shown(m.rows, 30))
-    ax.set_xticks(range(len(m.column_labels)), [_broken(n) for n in m.column_labels], fontsize=7)
-    ax.set_yticks(range(len(m.row_labels)), [_broken(n, 24) for n in m.row_labels], fontsize=7)
-    if cells.size > _CELLS:
+    label_places(ax, [float(c) for c in range(len(m.column_labels))], m.column_labels, room)
+    label_rows(ax, m.row_labels, inside)
+    if cells.size > _CELLS or cells.shape[0] > _ROWS or cells.shape[1] > _ACROSS:
         ax.figure.colorbar(image, ax=ax)
         return
     middle = (np.nanmin(cells) + np.nanmax(cells)) / 2
@@ -198,13 +199,24 @@ def draw_sensitivity(s: Studied) -> Figure:
         if r == len(figures) - 1:
             left.set_xlabel("part of the variance (Sobol' index)")
             right.set_xlabel("elasticity: % of the figure a % of the parameter")
-    from matplotlib.patches import Patch
-
-    kinds = [("alone (first order)", _FIRST)]
-    kinds += [("with interactions (total)", _TOTAL)] if any(x.total is not None for x in s.sensitivity) else []
-    legend_above(figure, [Patch(color=c) for _, c in kinds], [n for n, _ in kinds], WIDE)
+    _legend(figure, [x for x in s.sensitivity if x.figure in figures])
     _foot(figure, more)
     return figure
+
+
+def _legend(figure: Figure, drawn: Sequence[Sensitivity]) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    kinds: list[tuple[str, Any]] = [("alone (first order)", Patch(color=_FIRST))]
+    if any(x.total is not None for x in drawn):
+        kinds.append(("with interactions (total)", Patch(color=_TOTAL)))
+    if any(x.elasticity is not None for x in drawn):
+        how = "by regression, ± 95 %" if any(x.error is not None for x in drawn) else "first value to last"
+        kinds.append((f"elasticity, {how}", Line2D([], [], color=_SLOPE, marker="o", markersize=5, linestyle="")))
+    if any(x.least is not None for x in drawn):
+        kinds.append(("least to most of a single step", Patch(color=_STEPS)))
+    legend_above(figure, [handle for _, handle in kinds], [name for name, _ in kinds], WIDE)
 
 
 def _shares(ax: Axes, rows: Sequence[Sensitivity]) -> None:
@@ -223,15 +235,20 @@ def _slopes(ax: Axes, rows: Sequence[Sensitivity]) -> None:
     ax.axvline(0, color=MUTED, linewidth=0.8)
     for k, x in enumerate(rows):
         if x.elasticity is None:
-            ax.text(0.02, k, "not defined", va="center", fontsize=7, color=MUTED, transform=ax.get_yaxis_transform())
             continue
         if x.least is not None and x.most is not None:
-            ax.plot([x.least, x.most], [k, k], color=_TOTAL, linewidth=4, solid_capstyle="butt")
-        ax.errorbar([x.elasticity], [k], xerr=None if x.error is None else [1.96 * x.error], fmt="o", color=_FIRST,
+            ax.plot([x.least, x.most], [k, k], color=_STEPS, linewidth=6, solid_capstyle="butt")
+        ax.errorbar([x.elasticity], [k], xerr=None if x.error is None else [1.96 * x.error], fmt="o", color=_SLOPE,
                     markersize=5, capsize=2.5)  # fmt: skip
     ax.set_yticks(range(len(rows)), [""] * len(rows))
     low, high = ax.get_xlim()
-    ax.set_xlim(min(low, -0.1), max(high, 0.1))
+    low, high = min(low, -0.1), max(high, 0.1)
+    ax.set_xlim(low, high)
+    away = 4 if high >= -low else -4  # from the line at zero, to the side with more room
+    for k in (k for k, x in enumerate(rows) if x.elasticity is None):
+        ax.annotate("not defined", (0, k), (away, 0), textcoords="offset points", va="center",
+                    ha="left" if away > 0 else "right", fontsize=7, color=MUTED,
+                    bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.5})  # fmt: skip
 
 
 _DRAW: Mapping[str, Callable[[Studied], Figure]] = {

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["draw_pareto", "draw_smallest"]
 
 _BEST, _MET, _MISSED = "#228833", "#4477aa", "#ee6677"
-_LISTED = 10
+_LISTED = 12
 """Points of the front that are named."""
+_Place = tuple[tuple[float, ...], list[str]]
+"""Objectives, and the points that have them."""
 _BARS = 16
 _WIDTH = 110
 """Letters of a line below a chart."""
@@ -32,23 +34,34 @@ def draw_pareto(front: Front | None) -> Figure:
     for p in front.points:
         if p.best:
             groups.setdefault(p.values, []).append(p.point)
-    listed = list(groups.items())[:_LISTED]
+    listed = _spread(list(groups.items()))
     columns = min(len(front.objectives) - 1, 3)
     rows = -(-(len(front.objectives) - 1) // columns)
-    figure, axes = sheet(WIDE, [3.4 if columns < 3 else 2.8] * rows + [0.28 + 0.17 * len(listed)], columns=columns)
+    figure, axes = sheet(
+        WIDE,
+        [3.4 if columns < 3 else 2.8] * rows + [0.28 + 0.17 * (len(listed) + (len(groups) > len(listed)))],
+        columns=columns,
+    )
     panels, below = axes[: rows * columns], axes[rows * columns :]
     for k, ax in enumerate(panels):
         if k + 1 < len(front.objectives):
             _plane(ax, front, k + 1, [values for values, _ in listed])
         else:
             ax.set_visible(False)
-    lines = [f"{n}  {_names(points)}" for n, (_, points) in enumerate(listed, 1)]
-    if len(groups) > _LISTED:
-        lines.append(f"and {len(groups) - _LISTED} more")
+    lines = [f"{n:\u2007>{len(str(len(listed)))}}  {_names(points)}" for n, (_, points) in enumerate(listed, 1)]
+    if len(groups) > len(listed):
+        lines.append(f"{len(listed)} of {len(groups)} places on the front, from end to end")
     for ax in below:
         ax.set_axis_off()
     _lines(below[0], lines)
     return figure
+
+
+def _spread(found: Sequence[_Place]) -> list[_Place]:
+    """All of the front, or as many as there is room for from its one end to the other."""
+    if len(found) <= _LISTED:
+        return list(found)
+    return [found[round(k * (len(found) - 1) / (_LISTED - 1))] for k in range(_LISTED)]
 
 
 def _lines(ax: Axes, lines: Sequence[str]) -> None:
@@ -71,8 +84,10 @@ def _plane(ax: Axes, front: Front, k: int, listed: Sequence[tuple[float, ...]]) 
     if len(front.objectives) == 2:
         edge = sorted({p.values for p in front.points if p.best})
         ax.plot([v[0] / scale_x for v in edge], [v[k] / scale_y for v in edge], color=_BEST, linewidth=1, zorder=2)
-    for n, values in enumerate(listed, 1):
-        ax.annotate(str(n), (values[0] / scale_x, values[k] / scale_y), xytext=(5, 4), textcoords="offset points",
+    right, up = (front.objectives[n].more for n in (0, k))
+    for n, values in enumerate(listed, 1):  # on the better side, where no point is, and the line does not go
+        ax.annotate(str(n), (values[0] / scale_x, values[k] / scale_y), (4 if right else -4, 4 if up else -4),
+                    textcoords="offset points", ha="left" if right else "right", va="bottom" if up else "top",
                     fontsize=8, color=INK)  # fmt: skip
     ways = ["more" if front.objectives[n].more else "less" for n in (0, k)]
     ax.set_xlabel(f"{label_x} ({ways[0]} is better)")

@@ -91,7 +91,7 @@ def gather(rows: Iterable[Row], axes: Sequence[Axis] = ()) -> Data:
     errors = dict(Counter(str(row.get("error", "")) for row in every if row["status"] != "ok").most_common())
     good = sorted((row for row in every if row["status"] == "ok"), key=lambda r: _order(r["point"]))
     if not good:
-        first = next(iter(errors), "")
+        first = next(iter(errors), "").strip().partition("\n")[0]
         raise StudyError(f"none of the {len(every)} rows has a result: {first}", do="mend the study, and run it again")
     paths = list(every[0]["point"])
     found = [a.paths for a in axes] or _together(every, paths)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from bpusim.errors import StudyError, did_you_mean
+from bpusim.errors import StudyError
 from bpusim.metrics.slo import more_is_better
 from bpusim.study.analysis.data import Data
 from bpusim.study.export import spread
@@ -19,19 +21,28 @@ __all__ = ["Judge", "Lookup", "expressions"]
 
 Lookup = Callable[[str], Any]
 """A value of the scenario by its path; raises :class:`StudyError` for one that it does not have."""
+_NEAR = 3
+"""Names that are told for one that nobody has."""
 
 
-def unknown(path: str) -> Any:
-    """No scenario is at hand."""
-    raise StudyError(f"no row has '{path}', as a parameter or a figure", do="add --study STUDY.yaml to look it up")
+def nearest(word: str, known: Sequence[str], more: Sequence[str] = ()) -> str:
+    """``did you mean 'x' or 'y'?``, for names of both that are much like it or have it; else the nearest ``known``."""
+    every = [*known, *more]
+    has = [n for n in every if word in n]
+    close = list(dict.fromkeys([*difflib.get_close_matches(word, every, _NEAR, 0.6), *has]))[:_NEAR]
+    if close:
+        return f"did you mean {' or '.join(repr(n) for n in close)}?"
+    return f"the nearest names: {', '.join(difflib.get_close_matches(word, known, _NEAR, 0.0))}"
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Works expressions out at points. ``lookup``: for what is neither a parameter nor a figure."""
+    """Works expressions out at points. ``lookup``: for what is neither a parameter nor a figure; None if no scenario is
+    at hand. ``keys``: paths that it has, for errors."""
 
     data: Data
-    lookup: Lookup = unknown
+    lookup: Lookup | None = None
+    keys: Callable[[], Sequence[str]] = tuple
     _figures: dict[tuple[str, str], dict[str, list[str]]] = field(default_factory=dict)
 
     def known(self, rule: Rule, row: int, seed: int | None = None) -> dict[str, Any] | None:
@@ -47,8 +58,25 @@ class Judge:
                     return None
                 out[path] = Each(values) if "*" in path else values[0]
             else:
-                out[path] = self.lookup(path)
+                out[path] = self._looked_up(rule, path)
         return out
+
+    def check(self, rules: Iterable[Rule]) -> None:
+        """Raises :class:`StudyError` for a path that is no figure, no parameter and no key of the scenario."""
+        for rule in rules:
+            for path, names in self.figures(rule).items():
+                if not names and path not in self.data.rows[0]["point"]:
+                    self._looked_up(rule, path)
+
+    def _looked_up(self, rule: Rule, path: str) -> Any:
+        if self.lookup is not None:
+            with contextlib.suppress(StudyError):
+                return self.lookup(path)
+        what = f"{rule.key}: no row has '{path}', as a parameter or a figure"
+        do = nearest(path, [*self.data.means, *self.data.rows[0]["point"]], self.keys())
+        if self.lookup is not None:
+            raise StudyError(f"{what}, and the scenario has no such key", do=do)
+        raise StudyError(what, do=f"{do} or add --study STUDY.yaml to look it up in the scenario")
 
     def figures(self, rule: Rule) -> dict[str, list[str]]:
         """Figures that each of its paths names; none for a parameter. Raises :class:`StudyError` for ``*`` of none."""
@@ -60,7 +88,7 @@ class Judge:
                 found[path] = [n for n in every if (fnmatchcase(n, path) if "*" in path else n == path)]
                 if "*" in path and not found[path]:
                     what = f"{rule.key}: no row has the figure '{path}'"
-                    raise StudyError(what, do=did_you_mean(path, every))
+                    raise StudyError(what, do=nearest(path, every))
             self._figures[key] = found
         return self._figures[key]
 

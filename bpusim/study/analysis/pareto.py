@@ -33,6 +33,7 @@ def best(points: Sequence[Sequence[float]]) -> list[bool]:
 
 def front(judge: Judge, wanted: Sequence[tuple[Rule, bool]]) -> Front:
     """Over all points that have all objectives. Raises :class:`StudyError` for fewer than two of them."""
+    judge.check(rule for rule, _ in wanted)
     if len(wanted) < 2:
         raise StudyError("pareto: one objective has no front", do="write two or more: FIGURE,FIGURE")
     table: dict[int, tuple[float, ...]] = {}

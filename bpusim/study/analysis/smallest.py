@@ -21,6 +21,7 @@ def smallest(judge: Judge, limits: Sequence[Rule], cost: Rule | None) -> Smalles
     A condition is judged by means over seeds. One whose figure was not measured is not met.
     """
     conditions = [part for rule in limits for part in rule.conditions()]
+    judge.check([*conditions, *([cost] if cost is not None else [])])
     judged = [_judged(judge, conditions, cost, row) for row in range(len(judge.data.rows))]
     met = [row for row, c in enumerate(judged) if c.met]
     if cost is not None:

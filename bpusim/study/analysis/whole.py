@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from bpusim.metrics.studied import HeatMap, Sensitivity, Studied
 from bpusim.study.analysis.data import Data, Factor, figures_of, gather
 from bpusim.study.analysis.effects import effect, heat_map
 from bpusim.study.analysis.elasticity import Slope, on_grid, regressed
-from bpusim.study.analysis.objectives import Judge, Lookup, expressions, unknown
+from bpusim.study.analysis.objectives import Judge, Lookup, expressions
 from bpusim.study.analysis.pareto import front
 from bpusim.study.analysis.smallest import smallest
 from bpusim.study.analysis.variance import exact, first_order, flat, of_levels
@@ -60,7 +60,7 @@ def analyse(file: Path, study: Path | None = None, asked: Asked | None = None) -
     shown = [n for n in figures if n not in constant and n not in never]
     varied = [f for f in data.factors if f.varied]
     sensitivity = [s for n in shown for s in _sensitivity(data, n, varied)]
-    judge = Judge(data, _lookup(found))
+    judge = Judge(data, _lookup(found), lambda: _keys(found))
     slo = asked.slo or (found.slo if found is not None else ())
     cost = asked.cost or (found.cost if found is not None else "")
     by_cost = Rule.of(cost, "cost") if cost else None
@@ -99,9 +99,9 @@ def _of_study(rows: Sequence[Row], study: Study, file: Path) -> tuple[list[Row],
     return mine, notes
 
 
-def _lookup(study: Study | None) -> Lookup:
+def _lookup(study: Study | None) -> Lookup | None:
     if study is None:
-        return unknown
+        return None
 
     def look(path: str) -> Any:
         if path in study.changes:
@@ -109,6 +109,19 @@ def _lookup(study: Study | None) -> Lookup:
         return looked_up(base_of(study), path, "slo, cost")
 
     return look
+
+
+def _keys(study: Study | None) -> list[str]:
+    """Paths of the study's scenario that have a value."""
+    return [*study.changes, *_leaves(base_of(study).document.data)] if study is not None else []
+
+
+def _leaves(at: Any, path: str = "") -> Iterator[str]:
+    if not isinstance(at, Mapping):
+        yield path
+        return
+    for key, value in at.items():
+        yield from _leaves(value, f"{path}.{key}" if path else str(key))
 
 
 def _notes(data: Data, figures: Sequence[str], constant: Sequence[str], never: Sequence[str]) -> list[str]:
