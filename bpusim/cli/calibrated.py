@@ -73,7 +73,7 @@ def _decode(done: Calibration) -> Table:
     unseen = ("unseen",) if done.found is not None else ()
     table = plain_table(
         "Decode, tok/s", "row", "model", "quant", "GB read", "measured", "simulated", "error", *unseen,
-        "efficiency", "bytes + layers", "bytes + constant",
+        "efficiency", "bytes + layers", "weights + constant",
     )  # fmt: skip
     for r in done.rows:
         if r.row.decode_tps is None:
@@ -120,7 +120,7 @@ def means(done: Calibration) -> list[tuple[str, float | None, float | None]]:
     for name, of in (
         ("constant efficiency, without the row", lambda r: _error(r.efficiency_tps, r.row.decode_tps)),
         ("bytes/BW + layers x o, without the row", lambda r: _error(r.per_layer_tps, r.row.decode_tps)),
-        ("bytes/BW + constant, without the row", lambda r: _error(r.per_token_tps, r.row.decode_tps)),
+        ("weights/BW + constant, without the row", lambda r: _error(r.per_token_tps, r.row.decode_tps)),
     ):
         out.append((name, done.mean("decode", of), None))
     return out

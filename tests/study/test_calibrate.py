@@ -15,6 +15,8 @@ from bpusim.cli.calibrate import compile_wish
 from bpusim.errors import StudyError
 from bpusim.study.calibration import Calibration, Noise, calibrate, read_measurements
 from bpusim.study.calibration.baselines import constant_efficiency, per_layer, per_token
+from bpusim.study.calibration.fit import Fit, _check_known
+from bpusim.study.calibration.parameters import Parameter
 from bpusim.study.calibration.rows import chunk_of
 from bpusim.study.calibration.writing import Command, machine_text
 
@@ -148,11 +150,16 @@ def test_two_parameters_with_one_effect(fitted: Fitted) -> None:
         fitted("host.per_token", "host.interrupt", overrides=SLOW)
 
 
-def test_what_the_rows_hardly_show_has_no_interval(fitted: Fitted) -> None:
-    """Its ends would be beyond what floats hold."""
+@pytest.mark.parametrize(("variance", "says"), [(1e6, ""), (4.0, ": 95 % from ")])
+def test_what_the_rows_hardly_show(variance: float, says: str) -> None:
+    """An interval is shown where its ends are within what floats and people can take."""
+    parameter = Parameter("machine.cores.op_overhead", 1e6, "time")
+    found = Fit((parameter,), (0.0,), np.ones((9, 1)), np.zeros(9), np.array([[variance]]))
     with pytest.raises(StudyError) as caught:
-        fitted("host.sample_per_entry", overrides=SLOW)
-    assert "machine.host.sample_per_entry is not determined by the rows; leave it out of --fit" in str(caught.value)
+        _check_known(found)
+    text = caught.value.problems[0].what
+    assert text.startswith(f"machine.cores.op_overhead is not determined by the rows{says}")
+    assert ("95 %" in text) == bool(says)
 
 
 def test_what_ends_at_a_bound(fitted: Fitted) -> None:

@@ -37,5 +37,5 @@ def per_layer(data: Sequence[tuple[float, int, float]]) -> list[float | None]:
 
 
 def per_token(data: Sequence[tuple[float, int, float]]) -> list[float | None]:
-    """``s/token = bytes / rate + overhead``, as :func:`per_layer` but with one overhead a token for all models."""
+    """``s/token = bytes / rate + overhead``: :func:`per_layer` with one overhead a token for all models."""
     return per_layer([(size, 1, tps) for size, _, tps in data])

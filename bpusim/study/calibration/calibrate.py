@@ -177,7 +177,8 @@ def _results(
     bad = {(id(o.observation.recipe), o.observation.kind): o.why for o in flagged}
     decoding = [r for r in recipes if r.row.decode_tps is not None and (id(r), "decode") not in bad]
     data = [(r.moved, r.layers, r.row.decode_tps or 0.0) for r in decoding]
-    formulas = zip(constant_efficiency(data), per_layer(data), per_token(data), strict=True)
+    weights = [(float(r.row.bytes_estimate or r.weight_bytes), 1, r.row.decode_tps or 0.0) for r in decoding]
+    formulas = zip(constant_efficiency(data), per_layer(data), per_token(weights), strict=True)
     simple = dict(zip(map(id, decoding), formulas, strict=True))
     rows = []
     for recipe in recipes:

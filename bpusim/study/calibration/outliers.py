@@ -90,8 +90,8 @@ def check_units(observations: Sequence[Observation], flagged: Sequence[Outlier])
             if not slow:
                 middle = 1 / middle
             way = {"ttft": ("long", "short"), "decode": ("slow", "fast")}[kind][not slow]
-            thousand = 1000 / _ABOUT < middle < 1000 * _ABOUT
-            what = f"{name}: {len(off)} of {len(of_kind)} figures are too {way}, by about {round(middle) if middle >= 10 else round(middle, 1)} times"
+            times = round(middle) if middle >= 10 else round(middle, 1)
+            what = f"{name}: {len(off)} of {len(of_kind)} figures are too {way}, by about {times} times"
             unit = "milliseconds" if kind == "ttft" else "tokens a second"
             do = f"are they {unit}?"
             if 1000 / _ABOUT < middle < 1000 * _ABOUT and kind == "ttft":
