@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bpusim.cli.options import FORMAT_MARKDOWN, SET, writable
+from bpusim.cli.options import FORMAT_MARKDOWN, SET
 
 if TYPE_CHECKING:
     from bpusim.hardware import CoreSpec
@@ -43,9 +43,7 @@ def compile_wish(config: Path, core: CoreSpec, wish: Wish) -> Trace:
 @click.command()
 @click.argument("measured", type=click.Path(path_type=Path))
 @click.option("--machine", default="bpu80", show_default=True, help="Machine preset, or a machine file.")
-@click.option(
-    "--fit", "paths", metavar="PATH[,PATH...]", default="", help="Numbers of the machine; none: compare only."
-)
+@click.option("--fit", "paths", metavar="PATH[,PATH...]", help="Numbers of the machine; none: compare only.")
 @SET
 @click.option("--board", help="Rows of this board; needed where the file has several.")
 @click.option("--decode-noise", default=0.03, show_default=True, type=_PART, help="Relative error of decode rates.")
@@ -57,7 +55,7 @@ def compile_wish(config: Path, core: CoreSpec, wish: Wish) -> Trace:
 def calibrate(
     measured: Path,
     machine: str,
-    paths: str,
+    paths: str | None,
     overrides: Sequence[str],
     board: str | None,
     decode_noise: float,
@@ -76,22 +74,25 @@ def calibrate(
     from bpusim.compiler import check_installed
     from bpusim.study.calibration import Noise, read_measurements
     from bpusim.study.calibration import calibrate as calibrated
-    from bpusim.study.calibration.writing import write_machine
+    from bpusim.study.calibration.writing import Command, check_output, write_machine
 
-    names = [p.strip() for p in paths.split(",") if p.strip()]
+    names = [p.strip() for p in (paths or "").split(",") if p.strip()]
+    if paths is not None and not names:
+        raise click.UsageError("--fit names nothing: name numbers of the machine, or leave it out to compare only")
     if out is not None and not names:
         raise click.UsageError("-o writes what was fitted: name it by --fit")
     if out is not None:
-        writable(out)
+        check_output(out, measured, machine)
     check_installed()
 
     def told(runs: int) -> None:
         if sys.stderr.isatty():
             click.echo(f"\r{runs} runs ", nl=False, err=True)
 
+    noise = Noise(decode_noise, ttft_noise)
     done = calibrated(
-        read_measurements(measured, board), machine, names, compile_wish, overrides=overrides,
-        noise=Noise(decode_noise, ttft_noise), keep_outliers=keep_outliers, traces=traces, told=told,
+        read_measurements(measured, board), machine, names, compile_wish, overrides=overrides, noise=noise,
+        keep_outliers=keep_outliers, traces=traces, told=told,
     )  # fmt: skip
     if sys.stderr.isatty():
         click.echo("\r" + " " * 20 + "\r", nl=False, err=True)
@@ -100,5 +101,6 @@ def calibrate(
     else:
         click.echo(calibration_json(done) if form == "json" else calibration_csv(done), nl=False)
     if out is not None:
-        write_machine(done, machine, overrides, out, __version__, board)
+        command = Command(measured, machine, tuple(overrides), board, noise, keep_outliers)
+        write_machine(done, command, out, __version__)
         click.echo(f"{out}: {done.machine.name}, {len(names)} fitted", err=True)

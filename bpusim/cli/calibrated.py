@@ -24,10 +24,22 @@ def print_calibration(done: Calibration, out: TextIO, *, markdown: bool = False)
     """Parameters, rows, means, and all that was left out or assumed."""
     tables = list(_tables(done))
     notes = list(_notes(done))
+    title = f"Machine {done.machine.name}, rows of {done.measurements.file}"
     if markdown:
-        out.write("\n".join([*(markdown_table(t) for t in tables), *(f"* {markdown_text(n)}" for n in notes)]) + "\n")
+        out.write(
+            "\n".join(
+                [
+                    markdown_text(title) + "\n",
+                    *(markdown_table(t) for t in tables),
+                    *(f"* {markdown_text(n)}" for n in notes),
+                ]
+            )
+            + "\n"
+        )
         return
     console = Console(file=out, highlight=False)
+    console.print(Text(title), soft_wrap=True)
+    console.print()
     for table in tables:
         needed = console.measure(table, options=console.options.update(width=10_000)).maximum
         console.width = max(console.width, needed) if not console.is_terminal else console.width
@@ -61,12 +73,12 @@ def _decode(done: Calibration) -> Table:
     unseen = ("unseen",) if done.found is not None else ()
     table = plain_table(
         "Decode, tok/s", "row", "model", "quant", "GB read", "measured", "simulated", "error", *unseen,
-        "efficiency", "bytes + layers",
+        "efficiency", "bytes + layers", "weights + constant",
     )  # fmt: skip
     for r in done.rows:
         if r.row.decode_tps is None:
             continue
-        simple = [_percent(_error(p, r.row.decode_tps)) for p in (r.efficiency_tps, r.per_layer_tps)]
+        simple = [_percent(_error(p, r.row.decode_tps)) for p in _formulas(r)]
         own = [_percent(r.error("decode", r.unseen))] if unseen else []
         table.add_row(
             Text(_marked(r, "decode")), Text(r.row.model), Text(r.row.quant), f"{r.recipe.step_bytes / 1e9:.3f}",
@@ -108,6 +120,7 @@ def means(done: Calibration) -> list[tuple[str, float | None, float | None]]:
     for name, of in (
         ("constant efficiency, without the row", lambda r: _error(r.efficiency_tps, r.row.decode_tps)),
         ("bytes/BW + layers x o, without the row", lambda r: _error(r.per_layer_tps, r.row.decode_tps)),
+        ("weights/BW + constant, without the row", lambda r: _error(r.per_token_tps, r.row.decode_tps)),
     ):
         out.append((name, done.mean("decode", of), None))
     return out
@@ -118,18 +131,25 @@ def _notes(done: Calibration) -> Iterator[str]:
         yield f"left out: {o}"
     for row, why in done.unusable:
         yield f"not simulated: row {row.id} ({row.model}): {why}"
+    alike: dict[str, list[str]] = {}
     for r in done.rows:
         for note in r.notes:
             if not any(o.observation.recipe is r.recipe and note.endswith(o.why) for o in done.outliers):
-                yield f"row {r.row.id}: {note}"
+                alike.setdefault(note, []).append(r.row.id)
+    for note, ids in alike.items():
+        yield f"row{'s' * (len(ids) > 1)} {', '.join(ids)}: {note}"
     if done.measurements.left_out:
         yield f"{done.measurements.left_out} rows of other boards"
     yield (
-        f"*: does not count, see above; unseen: by a fit without the row; the two columns at the end: formulas, fitted "
+        f"*: does not count, see above; unseen: by a fit without the row; the last three columns: formulas, fitted "
         f"without the row; {done.runs} runs"
         if done.found is not None
         else f"*: does not count, see above; {done.runs} runs"
     )
+
+
+def _formulas(r: RowResult) -> tuple[float | None, ...]:
+    return r.efficiency_tps, r.per_layer_tps, r.per_token_tps
 
 
 def _marked(r: RowResult, kind: str) -> str:
@@ -158,6 +178,7 @@ def _records(done: Calibration) -> list[dict[str, Any]]:
             "unseen_decode_error": r.error("decode", r.unseen),
             "efficiency_decode_error": _error(r.efficiency_tps, r.row.decode_tps),
             "per_layer_decode_error": _error(r.per_layer_tps, r.row.decode_tps),
+            "per_token_decode_error": _error(r.per_token_tps, r.row.decode_tps),
             "decode_counts": r.counted("decode"),
             "ttft_ms": r.row.ttft_ms,
             "simulated_ttft_ms": r.fitted.ttft_ms,

@@ -40,6 +40,7 @@ def test_it_fits_prints_and_writes_a_machine(rows: Path, tmp_path: Path) -> None
     assert done.exit_code == 0, done.output
     assert "Fitted, with 95 % intervals" in done.stdout
     assert "bytes/BW + layers x o, without the row" in done.stdout
+    assert done.stdout.startswith("Machine bpu80, rows of rows.csv\n")
     text = out.read_text()
     assert text.splitlines()[0].endswith("rows.csv --machine bpu80 --fit cores.layer_sync -o mine.yaml")
     assert _run(*words).exit_code == 0
@@ -61,7 +62,9 @@ def test_without_fit_it_compares(rows: Path, tmp_path: Path) -> None:
     assert [r["row_id"] for r in data["rows"]] == ["a", "b", "c"]
     table = list(csv.DictReader(io.StringIO(_run(rows, "--format", "csv", "--traces", tmp_path).stdout)))
     assert [float(r["decode_error"]) for r in table] == [r["decode_error"] for r in data["rows"]]
-    assert _run(rows, "--format", "markdown", "--traces", tmp_path).stdout.startswith("**Decode, tok/s**")
+    assert _run(rows, "--format", "markdown", "--traces", tmp_path).stdout.startswith(
+        "Machine bpu80, rows of rows.csv\n\n**Decode, tok/s**"
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,10 +75,34 @@ def test_without_fit_it_compares(rows: Path, tmp_path: Path) -> None:
         (("--machine", "none.yaml"), 2, "cannot read 'none.yaml': no such file"),
         (("--board", "toi"), 2, "no row of board 'toi'; did you mean 'toy'?"),
         (("--fit", "dram.efficiency"), 2, "--fit dram.efficiency: error: 'dram.efficiency' is no number of a machine"),
-        (("--fit", "cores.layer_sync", "-o", "no/x.yaml"), 2, "the folder does not exist"),
+        (("--fit", "cores.layer_sync", "-o", "no/x.yaml"), 2, "the folder does not exist; make it: mkdir -p no"),
+        (("--fit", "cores.layer_sync", "-o", "mine"), 2, "a machine file ends in .yaml or .yml; write -o mine.yaml"),
+        (("--fit", ""), 2, "--fit names nothing"),
+        (("--fit", " , "), 2, "--fit names nothing"),
     ],
 )
 def test_refusals(rows: Path, words: tuple[str, ...], code: int, says: str) -> None:
     done = _run(rows, *words)
     assert done.exit_code == code
     assert says in done.stderr
+
+
+def test_files_that_the_fit_reads_are_not_written(rows: Path, tmp_path: Path) -> None:
+    base, child, link = tmp_path / "base.yaml", tmp_path / "child.yaml", tmp_path / "link.yaml"
+    base.write_text("preset: bpu80\nname: base\n")
+    child.write_text("preset: base.yaml\nname: child\n")
+    link.symlink_to(base)
+    (tmp_path / "folder.yaml").mkdir()
+    measured = rows.rename(tmp_path / "rows.yaml")
+    before = {p: p.read_text() for p in (base, child, measured)}
+    for out, says in (
+        (base, "the machine that is fitted is this file, or is made from it; name another file"),
+        (child, "the machine that is fitted is this file"),
+        (link, "the machine that is fitted is this file"),
+        (measured, "this is the file of measurements; name another file"),
+        (tmp_path / "folder.yaml", "this is a folder"),
+    ):
+        done = _run(measured, "--machine", child, "--fit", "cores.layer_sync", "-o", out)
+        assert done.exit_code == 2
+        assert f"{out}: error: {says}" in done.stderr
+    assert {p: p.read_text() for p in before} == before

@@ -13,10 +13,12 @@ import pytest
 
 from bpusim.cli.calibrate import compile_wish
 from bpusim.errors import StudyError
-from bpusim.study.calibration import Calibration, calibrate, read_measurements
-from bpusim.study.calibration.baselines import constant_efficiency, per_layer
+from bpusim.study.calibration import Calibration, Noise, calibrate, read_measurements
+from bpusim.study.calibration.baselines import constant_efficiency, per_layer, per_token
+from bpusim.study.calibration.fit import Fit, _check_known
+from bpusim.study.calibration.parameters import Parameter
 from bpusim.study.calibration.rows import chunk_of
-from bpusim.study.calibration.writing import machine_text
+from bpusim.study.calibration.writing import Command, machine_text
 
 SLOW = ("machine.cores.scratchpad=256 KiB", "machine.cores.dma.port=2 GB/s", "machine.cores.clock=40 MHz")
 """So slow that small models are no matter of the host alone, and that a layer's cost is not hidden behind transfers."""
@@ -148,6 +150,18 @@ def test_two_parameters_with_one_effect(fitted: Fitted) -> None:
         fitted("host.per_token", "host.interrupt", overrides=SLOW)
 
 
+@pytest.mark.parametrize(("variance", "says"), [(1e6, ""), (4.0, ": 95 % from ")])
+def test_what_the_rows_hardly_show(variance: float, says: str) -> None:
+    """An interval is shown where its ends are within what floats and people can take."""
+    parameter = Parameter("machine.cores.op_overhead", 1e6, "time")
+    found = Fit((parameter,), (0.0,), np.ones((9, 1)), np.zeros(9), np.array([[variance]]))
+    with pytest.raises(StudyError) as caught:
+        _check_known(found)
+    text = caught.value.problems[0].what
+    assert text.startswith(f"machine.cores.op_overhead is not determined by the rows{says}")
+    assert ("95 %" in text) == bool(says)
+
+
 def test_what_ends_at_a_bound(fitted: Fitted) -> None:
     """A channel four times as fast would not do: the core's clock is what limits the first token."""
     with pytest.raises(StudyError, match=r"machine\.dram\.speed ended at 0\.25, the least it may be"):
@@ -172,6 +186,45 @@ def test_a_figure_23_times_off_is_left_out_and_told(fitted: Fitted) -> None:
     assert values == pytest.approx([150e6, 40e6], rel=2e-2)
     assert [r.counted("ttft") for r in done.rows] == [True, False, True, True, True]
     assert done.observations == 9
+
+
+@pytest.mark.parametrize(
+    ("column", "times", "says"),
+    [
+        (
+            0,
+            1e-3,
+            "ttft_ms: 5 of 5 figures are too short, by about 989 times; are they milliseconds? 1000 times is",
+        ),
+        (0, 1e3, "are they milliseconds? 1000 times is what microseconds would give; --keep"),
+        (1, 1e-2, "decode_tps: 5 of 5 figures are too slow, by about 101 times; are they tokens a second?"),
+    ],
+)
+def test_figures_in_another_unit_are_no_outliers(fitted: Fitted, column: int, times: float, says: str) -> None:
+    factors = {(k, column): times for k in range(5)}
+    with pytest.raises(StudyError) as caught:
+        fitted("cores.clock" if column else "host.interrupt", times=factors, overrides=SLOW)
+    assert says in str(caught.value)
+
+
+def test_rates_above_the_peak_in_most_rows_are_a_unit(tmp_path: Path, traces: Path) -> None:
+    path = tmp_path / "rows.csv"
+    head = f"{COLUMNS},peak_gbs,decode_tps"
+    path.write_text("\n".join([head, *(f"{m},10,1e6" for m in MODELS[:3])]) + "\n")
+    with pytest.raises(StudyError, match=r"decode_tps: 3 of 3 figures are too fast, by about .* tokens a second\?"):
+        calibrate(read_measurements(path), "bpu80", [], compile_wish, traces=traces)
+
+
+def test_one_fault_is_told_in_one_direction(fitted: Fitted) -> None:
+    for column, times, says in (
+        (0, 5, "as long as"),
+        (0, 0.2, "as short as"),
+        (1, 5, "as fast as"),
+        (1, 0.2, "as slow as"),
+    ):
+        (outlier,) = fitted("cores.layer_sync", "cores.clock", times={(1, column): times}, overrides=START).outliers
+        assert says in outlier.why
+        assert float(outlier.why.split()[0]) > 2
 
 
 def test_repeats_that_contradict_each_other_are_both_left_out(fitted: Fitted, truth: list[tuple[float, float]]) -> None:
@@ -202,6 +255,87 @@ def _read(tmp_path: Path, *lines: str) -> str:
 def test_missing_columns_are_named(tmp_path: Path) -> None:
     text = _read(tmp_path, "row_id,layers,hiden,n_heads,n_kv,ffn,vocab,tied,decode_tps", "1,2,3,4,5,6,7,1,9")
     assert text == "rows.csv:1: error: column 'hidden' is missing; did you mean 'hiden'?"
+
+
+def test_all_missing_columns_are_one_error(tmp_path: Path) -> None:
+    text = _read(tmp_path, "row_id,layers,hidden,n_heads,ffn,vocab", "1,2,3,4,5,6")
+    assert text.count("error:") == 1
+    assert "columns 'n_kv', 'tied', 'ttft_ms' or 'decode_tps' are missing; add them, or a column trace or" in text
+
+
+def test_files_that_are_no_table(tmp_path: Path) -> None:
+    assert "the file is empty; give it a head" in _read(tmp_path, "")
+    assert "rows.csv:1: error: columns are separated by ';'; separate them by commas" in _read(
+        tmp_path, "row_id;layers"
+    )
+
+
+# --- what a row does not say
+
+
+def _row(tmp_path: Path, **cells: str) -> str:
+    """A file of one row, MODELS[0] with other cells; its text."""
+    known = dict(zip(COLUMNS.split(","), MODELS[0].split(","), strict=True)) | {"decode_tps": "1"} | cells
+    path = tmp_path / "rows.csv"
+    path.write_text(",".join(known) + "\n" + ",".join(known.values()) + "\n")
+    return f"{path}"
+
+
+def _wrong(tmp_path: Path, **cells: str) -> str:
+    with pytest.raises(StudyError) as caught:
+        read_measurements(Path(_row(tmp_path, **cells)))
+    return str(caught.value).replace(f"{tmp_path}/", "")
+
+
+@pytest.mark.parametrize(
+    ("quant", "bits"),
+    [("w4", 4), ("w4a16", 4), ("W8", 8), ("w8a8", 8), ("int4", 4), ("int8", 8), ("fp16", 16), ("f16", 16), ("q4_0", 4)],
+)
+def test_bits_of_weights_by_quant(tmp_path: Path, quant: str, bits: int) -> None:
+    (row,) = read_measurements(Path(_row(tmp_path, w_bits="", quant=quant))).rows
+    assert row.weight_bits == bits
+    assert f"weights of {bits} bits by quant '{quant}'" in row.assumed
+    (row,) = read_measurements(Path(_row(tmp_path, quant="odd"))).rows
+    assert not any("bits by quant" in a for a in row.assumed)
+
+
+def test_bits_of_weights_that_nothing_says(tmp_path: Path) -> None:
+    assert _wrong(tmp_path, w_bits="") == (
+        "rows.csv:2: error: nothing says how wide the weights are; "
+        "write 4, 8 or 16 into w_bits, or w4, w8, fp16 into quant"
+    )
+    assert "rows.csv:2: error: nothing says" in _wrong(tmp_path, w_bits="", quant="best")
+    assert "quant 'w4' and w_bits 8 contradict each other; correct one" in _wrong(tmp_path, quant="w4")
+    assert _wrong(tmp_path, w_bits="eight").count("error:") == 1
+
+
+def test_groups_that_do_not_divide(tmp_path: Path) -> None:
+    assert "rows.csv:2: error: w_group: 100 does not divide hidden 256" in _wrong(tmp_path, w_group="100")
+
+
+def test_cores_of_which_one_number_is_known(tmp_path: Path) -> None:
+    for cells in ({"npu_cores_total": "2"}, {"npu_cores_used": "2"}):
+        (row,) = read_measurements(Path(_row(tmp_path, **cells))).rows
+        assert row.cores == (2, 2)
+        assert "all cores used, 2" in row.assumed
+
+
+def test_what_is_assumed_is_in_the_notes(fitted: Fitted) -> None:
+    (note,) = fitted(rows=1).rows[0].notes
+    assert note == "assumed: a context of 512, chunks of 128 tokens, a scale a channel"
+
+
+def test_configurations_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "latin.json").write_bytes(b'{"a": "\xe9"}')
+    do = "name a file, by its path from the folder of rows.csv"
+    assert _wrong(tmp_path, config="no.json") == f"rows.csv:2: error: config: 'no.json' does not exist; {do}"
+    assert _wrong(tmp_path, config="folder") == f"rows.csv:2: error: config: 'folder' is a folder; {do}"
+    assert (
+        _wrong(tmp_path, config="latin.json")
+        == "rows.csv:2: error: config: 'latin.json' is not UTF-8; save it as UTF-8"
+    )
+    assert _wrong(tmp_path, trace="no.trace") == f"rows.csv:2: error: trace: 'no.trace' does not exist; {do}"
 
 
 def test_text_in_a_number_is_told_with_its_line(tmp_path: Path) -> None:
@@ -264,6 +398,11 @@ def test_bytes_and_layers_are_told_exactly_where_they_are_the_law() -> None:
     assert per_layer(data[:2]) == [None, None]
 
 
+def test_bytes_and_a_constant_are_told_exactly_where_they_are_the_law() -> None:
+    data = [(size, layers, 1 / (size / 20e9 + 7e-3)) for size, layers in ((1e9, 10), (2e9, 40), (5e8, 24))]
+    assert per_token(data) == pytest.approx([tps for _, _, tps in data])
+
+
 # --- the machine file
 
 
@@ -272,8 +411,9 @@ def test_the_written_machine_gives_what_was_fitted(
 ) -> None:
     done = fitted("cores.layer_sync", "cores.clock", overrides=START)
     out = tmp_path / "mine.yaml"
-    text = machine_text(done, "bpu80", START, out, "9.9")
-    assert text == machine_text(done, "bpu80", START, out, "9.9")
+    command = Command(tmp_path / "rows.csv", "bpu80", START)
+    text = machine_text(done, command, out, "9.9")
+    assert text == machine_text(done, command, out, "9.9")
     assert (
         "# Fitted by bpusim 9.9: bpusim calibrate rows.csv --machine bpu80 --fit cores.layer_sync,cores.clock --set"
         in text
@@ -287,9 +427,31 @@ def test_the_written_machine_gives_what_was_fitted(
     assert [r.fitted.decode_tps for r in again.rows] == pytest.approx([t for _, t in truth], rel=5e-3)
 
 
+def test_the_written_command_gives_the_file_again(tmp_path: Path) -> None:
+    """With all that changes the result, and paths from the folder of the file."""
+    out = tmp_path / "out" / "mine.yaml"
+    command = Command(
+        tmp_path / "data" / "my rows.csv",
+        f"{tmp_path}/base.yml",
+        ("machine.cores.count=1",),
+        "B 1",
+        Noise(0.05, 0.2),
+        True,
+    )
+    assert command.words(["cores.clock"], out) == [
+        "bpusim", "calibrate", "../data/my rows.csv", "--machine", "../base.yml", "--board", "B 1",
+        "--fit", "cores.clock", "--set", "machine.cores.count=1",
+        "--decode-noise", "0.05", "--ttft-noise", "0.2", "--keep-outliers", "-o", "mine.yaml",
+    ]  # fmt: skip
+    assert "--decode-noise" not in Command(tmp_path / "a.csv", "bpu80").words(["cores.clock"], out)
+
+
 def test_rows_of_the_shipped_file_are_those_of_their_sources() -> None:
     path = Path(__file__).parents[2] / "studies" / "measured" / "boards_calibration.csv"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 21
+    with path.with_name("boards_held_back.csv").open(newline="") as file:
+        rows += list(csv.DictReader(file))
+    assert len({r["row_id"] for r in rows}) == 26
     assert all(r["source_repo"] and r["source_path"] for r in rows)

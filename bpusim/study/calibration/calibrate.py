@@ -9,10 +9,10 @@ from pathlib import Path
 
 from bpusim.errors import StudyError
 from bpusim.hardware import MachineSpec
-from bpusim.study.calibration.baselines import constant_efficiency, per_layer
+from bpusim.study.calibration.baselines import constant_efficiency, per_layer, per_token
 from bpusim.study.calibration.bench import Bench, Figures
 from bpusim.study.calibration.fit import Fit, Observation, check_enough, fit, refit
-from bpusim.study.calibration.outliers import Outlier, apart, impossible, of_repeats
+from bpusim.study.calibration.outliers import Outlier, apart, check_units, impossible, of_repeats
 from bpusim.study.calibration.parameters import Parameter, parameters_of
 from bpusim.study.calibration.recipe import Compile, Recipe, recipe_of, told_bytes
 from bpusim.study.calibration.rows import Measured, Measurements
@@ -39,6 +39,7 @@ class RowResult:
     unseen: Figures | None
     efficiency_tps: float | None
     per_layer_tps: float | None
+    per_token_tps: float | None
     counts: tuple[bool, bool]
     """Whether its TTFT and its decode rate count in the means."""
     notes: tuple[str, ...]
@@ -109,6 +110,7 @@ def calibrate(
         recipes, unusable = _recipes(measurements, spec, traces or work, compiled)
         observations = [o for r in recipes for o in _observations(r, noise)]
         flagged = [] if keep_outliers else [*of_repeats(observations), *impossible(observations)]
+        check_units(observations, flagged)
         found = None
         if parameters:
             fitted, found, more = _fitted(bench, observations, flagged, keep_outliers)
@@ -158,6 +160,7 @@ def _fitted(
     if not keep:
         rough = fit(bench, rest, checked=False)
         more = apart(rough, rest)
+        check_units(observations, [*flagged, *more])
         start = rough.at
         rest = [o for o in rest if all(o is not m.observation for m in more)]
     return rest, fit(bench, rest, start), more
@@ -174,7 +177,9 @@ def _results(
     bad = {(id(o.observation.recipe), o.observation.kind): o.why for o in flagged}
     decoding = [r for r in recipes if r.row.decode_tps is not None and (id(r), "decode") not in bad]
     data = [(r.moved, r.layers, r.row.decode_tps or 0.0) for r in decoding]
-    simple = dict(zip(map(id, decoding), zip(constant_efficiency(data), per_layer(data), strict=True), strict=True))
+    weights = [(float(r.row.bytes_estimate or r.weight_bytes), 1, r.row.decode_tps or 0.0) for r in decoding]
+    formulas = zip(constant_efficiency(data), per_layer(data), per_token(weights), strict=True)
+    simple = dict(zip(map(id, decoding), formulas, strict=True))
     rows = []
     for recipe in recipes:
         whole = bench.figures(recipe, from_whole)
@@ -185,9 +190,10 @@ def _results(
             unseen = bench.figures(recipe, at)
         ttft = recipe.row.prompt is not None and recipe.row.ttft_ms is not None and (id(recipe), "ttft") not in bad
         decode = recipe.row.decode_tps is not None and (id(recipe), "decode") not in bad
-        notes = [*recipe.assumed, *(f"{k}: {why}" for (i, k), why in bad.items() if i == id(recipe))]
+        assumed = [f"assumed: {', '.join(recipe.assumed)}"] if recipe.assumed else []
+        notes = [*assumed, *(f"{k}: {why}" for (i, k), why in bad.items() if i == id(recipe))]
         size = told_bytes(recipe)
-        efficiency, layered = simple.get(id(recipe), (None, None))
+        efficiency, layered, constant = simple.get(id(recipe), (None, None, None))
         rows.append(
             RowResult(
                 recipe.row,
@@ -196,6 +202,7 @@ def _results(
                 unseen,
                 efficiency,
                 layered,
+                constant,
                 (ttft, decode),
                 (*notes, *([size] if size is not None else [])),
             )

@@ -33,6 +33,8 @@ _NO_EFFECT = 1e-4
 """Relative change of the figures, by as much of a parameter, below which it has no effect."""
 _UNKNOWN = 1.0
 """Standard error of a logarithm beyond which the data say nothing of a parameter: a factor of e either way."""
+_SHOWN = math.log(1e4)
+"""Half width of a logarithm's interval beyond which its ends are not worth showing (or are no floats)."""
 _SINGULAR = 0.02
 """Least singular value of unit columns of derivatives, below which they are as good as dependent: of two of them it is
 ``sqrt(1 - correlation)``."""
@@ -213,6 +215,8 @@ def _check_known(found: Fit) -> None:
                 what = f"{other} and {p.path} cannot be told apart by these rows: correlation {matrix[j, k]:.3f}"
                 raise StudyError(what, do="fit one of them")
         if math.sqrt(found.covariance[k, k]) > _UNKNOWN:
-            low, high = (p.short(v) for v in found.interval(k))
-            what = f"the data do not determine {p.path}: 95 % from {low} to {high}"
+            what = f"{p.path} is not determined by the rows"
+            if found.half(k) < _SHOWN:
+                low, high = (p.short(v) for v in found.interval(k))
+                what += f": 95 % from {low} to {high}"
             raise StudyError(what, do="leave it out of --fit, or add rows on which it acts more")

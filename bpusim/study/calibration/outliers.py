@@ -7,10 +7,13 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bpusim.errors import StudyError
 from bpusim.study.calibration.fit import Fit, Observation
 
-__all__ = ["FACTOR", "Outlier", "apart", "impossible", "of_repeats"]
+__all__ = ["FACTOR", "Outlier", "apart", "check_units", "impossible", "of_repeats"]
 
+_ABOUT = 3.0
+"""Within so many times of 1000 a factor is taken for that of a unit."""
 FACTOR = 2.0
 """A figure so many times off its repeats, or off what fits the others, is a mistake or another experiment (BH-36)."""
 
@@ -21,6 +24,8 @@ class Outlier:
 
     observation: Observation
     why: str
+    slow: float | None = None
+    """How many times as slow as expected, below 1 if it is faster; None where repeats contradict each other."""
 
     def __str__(self) -> str:
         o = self.observation
@@ -39,7 +44,8 @@ def of_repeats(observations: Sequence[Observation]) -> list[Outlier]:
         for o in group:
             ratio = o.measured / middle
             if max(ratio, 1 / ratio) > FACTOR and len(group) > 2:
-                found.append(Outlier(o, f"{_times(ratio)} the median of its {len(group)} repeats"))
+                slow = ratio if o.kind == "ttft" else 1 / ratio
+                found.append(Outlier(o, f"{_slower(o, slow)} as the median of its {len(group)} repeats"))
             elif max(ratio, 1 / ratio) > FACTOR:
                 ids = ", ".join(p.recipe.row.id for p in group)
                 found.extend(Outlier(p, f"rows {ids} measure the same, {_times(ratio)} apart") for p in group)
@@ -53,7 +59,9 @@ def impossible(observations: Sequence[Observation]) -> list[Outlier]:
         peak = o.recipe.row.peak_bytes_per_s
         if o.kind == "decode" and peak is not None and o.measured * o.recipe.step_bytes > peak:
             part = o.measured * o.recipe.step_bytes / peak
-            found.append(Outlier(o, f"{_times(part)} the peak of its memory: it cannot have read its weights so fast"))
+            found.append(
+                Outlier(o, f"{_times(part)} the peak of its memory: it cannot have read its weights so fast", 1 / part)
+            )
     return found
 
 
@@ -62,8 +70,39 @@ def apart(found: Fit, observations: Sequence[Observation]) -> list[Outlier]:
     out = []
     for residual, o in zip(found.residuals, observations, strict=True):
         if abs(residual * o.noise) > math.log(FACTOR):
-            out.append(Outlier(o, f"{_times(math.exp(residual * o.noise))} as long as what fits the others"))
+            slow = math.exp(residual * o.noise)
+            out.append(Outlier(o, f"{_slower(o, slow)} as what fits the others", slow))
     return out
+
+
+def check_units(observations: Sequence[Observation], flagged: Sequence[Outlier]) -> None:
+    """Refuse figures of one kind of which most are off in one direction: that is their unit, not outliers.
+
+    Raises :class:`StudyError`.
+    """
+    for kind, name in (("ttft", "ttft_ms"), ("decode", "decode_tps")):
+        of_kind = [o for o in observations if o.kind == kind]
+        for slow in (True, False):
+            off = [f for f in flagged if f.observation.kind == kind and f.slow is not None and (f.slow > 1) is slow]
+            if len(off) < 2 or 2 * len(off) <= len(of_kind):
+                continue
+            middle = statistics.median(f.slow or 1.0 for f in off)
+            if not slow:
+                middle = 1 / middle
+            way = {"ttft": ("long", "short"), "decode": ("slow", "fast")}[kind][not slow]
+            times = round(middle) if middle >= 10 else round(middle, 1)
+            what = f"{name}: {len(off)} of {len(of_kind)} figures are too {way}, by about {times} times"
+            unit = "milliseconds" if kind == "ttft" else "tokens a second"
+            do = f"are they {unit}?"
+            if 1000 / _ABOUT < middle < 1000 * _ABOUT and kind == "ttft":
+                do += f" 1000 times is what {'microseconds' if slow else 'seconds'} would give"
+            raise StudyError(what, do=f"{do}; --keep-outliers fits to them as they are")
+
+
+def _slower(o: Observation, slow: float) -> str:
+    """A first token is long or short, a rate slow or fast."""
+    words = ("long", "short") if o.kind == "ttft" else ("slow", "fast")
+    return f"{_times(max(slow, 1 / slow))} as {words[slow < 1]}"
 
 
 def _times(ratio: float) -> str:

@@ -85,7 +85,10 @@ def recipe_of(row: Measured, machine: MachineSpec, folder: Path, compiled: Compi
     if row.unusable is not None:
         raise StudyError(row.unusable, place=Place(file, row.line))
     overrides, model, core = _placed(row, machine, file)
-    assumed = [] if row.prompt is not None else [f"prompt of {row.chunk} tokens: one chunk, the source does not say it"]
+    assumed = [] if row.prompt is not None else [f"a prompt of {row.chunk} tokens, one chunk"]
+    if row.trace is None and row.context is None:
+        assumed.append(f"a context of {_context(row)}")
+    assumed += row.assumed
     prompt = row.prompt or row.chunk
     try:
         path = row.trace if row.trace is not None else _compiled(row, core, folder, compiled)
@@ -153,12 +156,10 @@ def _compiled(row: Measured, core: CoreSpec, folder: Path, compiled: Compile) ->
     bits, group = row.weight_bits, row.group or "channel"
     # The head stays int8 where linear layers are int4, as vendors' w4 formats have it.
     linear, table = ("fp16", "fp16") if bits == 16 else (f"int{bits}/{group}", "int8/channel")
-    need = (row.prompt or row.chunk) + row.generated + _OUTPUT
-    context = row.context or -(-need // _CONTEXT) * _CONTEXT
     wish = Wish(
         "fp16" if bits == 16 else f"int{bits}",
         () if bits == 16 else (f"linear={linear}", f"head={table}", f"embedding={table}"),
-        row.activation, row.chunk, context, row.model,
+        row.activation, row.chunk, row.context or _context(row), row.model,
     )  # fmt: skip
     made_of = json.dumps([text, repr(wish), row.kv, core.fingerprint()], sort_keys=True)
     out = folder / f"{hashlib.sha256(made_of.encode()).hexdigest()[:20]}.trace"
@@ -168,6 +169,11 @@ def _compiled(row: Measured, core: CoreSpec, folder: Path, compiled: Compile) ->
         trace = compiled(config, core, wish)
         save_trace(replace(trace, header=replace(trace.header, kv=row.kv)), out)
     return out
+
+
+def _context(row: Measured) -> int:
+    """Of a row that does not say it."""
+    return -(-((row.prompt or row.chunk) + row.generated + _OUTPUT) // _CONTEXT) * _CONTEXT
 
 
 def _config(row: Measured) -> str:

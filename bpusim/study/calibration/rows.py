@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ KNOWN = (
 )  # fmt: skip
 """Columns that are read. Others (sources, conditions) are left alone."""
 _SHAPE = ("layers", "hidden", "n_heads", "n_kv", "ffn", "vocab", "tied")
+_BITS = re.compile(r"(?:w|int|i|q|fp|f|bf)(\d+)", re.IGNORECASE)
+"""Begin of a ``quant`` that says the bits of weights: w4, w4a16, w8a8, int8, q4_0, fp16, bf16."""
 _Number = TypeVar("_Number", int, float)
 
 
@@ -55,6 +58,7 @@ class Measured:
     trace: Path | None
     config: Path | None
     weight_bits: int
+    """0 with a trace whose row does not say it: the trace has it."""
     group: int | None
     """Elements that share a scale; None: the whole channel, or the row does not say it."""
     activation: Literal["int8", "int16"]
@@ -71,6 +75,8 @@ class Measured:
     note: str = ""
     unusable: str | None = None
     """Why it cannot be simulated."""
+    assumed: tuple[str, ...] = ()
+    """What the row does not say and its simulation needs."""
 
     @property
     def repeat_of(self) -> tuple[object, ...]:
@@ -102,6 +108,8 @@ def read_measurements(path: Path, board: str | None = None) -> Measurements:
         raise StudyError(f"cannot read measurements: {e.strerror}", place=Place(str(path))) from None
     except UnicodeDecodeError:
         raise StudyError("the file is not UTF-8", place=Place(str(path)), do="save it as UTF-8") from None
+    if not "".join(lines).strip():
+        raise StudyError("the file is empty", place=Place(str(path)), do="give it a head and a line a run")
     reader = csv.DictReader(lines)
     names = [n.strip() for n in reader.fieldnames or ()]
     reader.fieldnames = names
@@ -138,14 +146,20 @@ def read_measurements(path: Path, board: str | None = None) -> Measurements:
 
 def _check_columns(names: list[str], path: Path) -> None:
     place = Place(str(path), 1)
+    if len(names) == 1 and (mark := next((m for m in (";", "\t", "|") if m in names[0]), None)):
+        raise StudyError(f"columns are separated by {mark!r}", place=place, do="separate them by commas")
     problems = [Problem(f"column '{n}' is there twice", place, "keep one") for n in set(names) if names.count(n) > 1]
+    missing = [] if {"trace", "config"} & set(names) else [n for n in _SHAPE if n not in names]
+    told = [f"'{n}'" for n in missing]
     if not {"ttft_ms", "decode_tps"} & set(names):
-        problems.append(Problem("neither of the columns ttft_ms and decode_tps", place, "add what was measured"))
-    if not {"trace", "config"} & set(names):
-        for missing in [n for n in _SHAPE if n not in names]:
-            hint = did_you_mean(missing, [n for n in names if n not in KNOWN])
-            do = hint if hint.startswith("did") else f"add it, or a column trace or config; it reads {', '.join(KNOWN)}"
-            problems.append(Problem(f"column '{missing}' is missing", place, do))
+        told.append("'ttft_ms' or 'decode_tps'")
+    if told:
+        others = [n for n in names if n not in KNOWN]
+        hints = [h for n in missing if (h := did_you_mean(n, others)).startswith("did")]
+        add = f"add {'them' if len(told) > 1 else 'it'}{', or a column trace or config' if missing else ''}"
+        do = "; ".join(hints) if len(hints) == len(told) else "; ".join([*hints, f"{add}; it reads {', '.join(KNOWN)}"])
+        what = f"column {told[0]} is missing" if len(told) == 1 else f"columns {', '.join(told)} are missing"
+        problems.append(Problem(what, place, do))
     if problems:
         raise StudyError(problems)
 
@@ -157,6 +171,7 @@ class _Reader:
     cells: Mapping[str, str]
     problems: list[Problem]
     unusable: str | None = None
+    assumed: list[str] = field(default_factory=list)
 
     def wrong(self, what: str, do: str) -> None:
         self.problems.append(Problem(what, Place(str(self.path), self.line), do))
@@ -180,10 +195,10 @@ class _Reader:
     def row(self) -> Measured:
         c = self.cells
         prompt, context = self.number("prompt_len", int), self.number("ctx_or_cache", int)
-        bits = self.number("w_bits", int) or 8
-        if bits not in (4, 8, 16):
+        trace, config = self._file("trace"), self._file("config")
+        bits = self._bits(compiled=trace is not None)
+        if bits not in (0, 4, 8, 16):
             self.unusable = f"weights of {bits} bits: 4, 8 and 16 can be compiled"
-        trace, config = (self.path.parent / c[n] if c.get(n) else None for n in ("trace", "config"))
         ttft, tps = self.number("ttft_ms", float), self.number("decode_tps", float)
         if ttft is None and tps is None:
             self.unusable = "neither ttft_ms nor decode_tps was measured"
@@ -191,6 +206,15 @@ class _Reader:
         if kv not in ("valid", "capacity"):
             self.wrong(f"kv: '{kv}'", "write valid, or capacity for a static graph that reads its whole cache")
         chunk = self.number("chunk", int) or chunk_of(prompt, context)
+        if trace is None:
+            if not c.get("chunk"):
+                self.assumed.append(f"chunks of {chunk} tokens")
+            if not c.get("a_bits"):
+                self.assumed.append("16-bit activations")
+            if not c.get("w_group") and bits in (4, 8):
+                self.assumed.append("a scale a channel")
+            if context is not None and not c.get("kv"):
+                self.assumed.append("steps that read the whole cache")
         peak = self.number("peak_gbs", float)
         architecture = self._architecture() if trace is None and config is None else None
         return Measured(
@@ -217,21 +241,67 @@ class _Reader:
             peak_bytes_per_s=peak * 1e9 if peak is not None else None,
             note=c.get("note", ""),
             unusable=self.unusable,
+            assumed=tuple(self.assumed),
         )
+
+    def _bits(self, *, compiled: bool) -> int:
+        """Of weights: w_bits, else what quant says, which must not contradict it; 0 if a trace has them."""
+        bits, quant = self.number("w_bits", int), self.cells.get("quant", "")
+        match = _BITS.match(quant)
+        told = int(match[1]) if match else None
+        if bits is None and self.cells.get("w_bits"):
+            return 0  # no number: told already
+        if bits is not None and told is not None and bits != told:
+            self.wrong(f"quant '{quant}' and w_bits {bits} contradict each other", "correct one of them")
+        if bits is None and told is not None and not compiled:
+            self.assumed.append(f"weights of {told} bits by quant '{quant}'")
+        if bits is None and told is None and not compiled:
+            self.wrong(
+                "nothing says how wide the weights are", "write 4, 8 or 16 into w_bits, or w4, w8, fp16 into quant"
+            )
+        return bits or told or 0
+
+    def _file(self, name: str) -> Path | None:
+        """The file that a cell names, which must be there; a configuration is text."""
+        text = self.cells.get(name)
+        if not text:
+            return None
+        path = self.path.parent / text
+        do = f"name a file, by its path from the folder of {self.path.name}"
+        try:
+            if path.is_dir():
+                self.wrong(f"{name}: '{text}' is a folder", do)
+            elif name == "config":
+                path.read_text(encoding="utf-8")
+            else:
+                path.open("rb").close()
+        except UnicodeDecodeError:
+            self.wrong(f"{name}: '{text}' is not UTF-8", "save it as UTF-8")
+        except FileNotFoundError:
+            self.wrong(f"{name}: '{text}' does not exist", do)
+        except (OSError, ValueError) as e:
+            self.wrong(f"{name}: cannot read '{text}': {getattr(e, 'strerror', None) or e}", do)
+        return path
 
     def _cores(self) -> tuple[int, int] | None:
         used, total = self.number("npu_cores_used", int), self.number("npu_cores_total", int)
-        if used is None:
+        if used is None and total is None:
             return None
-        if total is None:
-            total = used
+        if used is None or total is None:
+            used = total = used or total or 1
+            self.assumed.append(f"all cores used, {total}")
         if used > total:
             self.wrong(f"npu_cores_used: {used} of {total}", "correct one of them")
         return used, total
 
     def _group(self) -> int | None:
         text = self.cells.get("w_group", "")
-        return None if text in ("per-channel", "channel") else self.number("w_group", int)
+        group = None if text in ("per-channel", "channel") else self.number("w_group", int)
+        hidden = self.cells.get("hidden", "")
+        if group is not None and hidden.isdecimal() and int(hidden) % group:
+            do = "correct it, or leave it empty for a scale a channel"
+            self.wrong(f"w_group: {group} does not divide hidden {hidden}", do)
+        return group
 
     def _architecture(self) -> Architecture | None:
         found = {n: self.number(n, int) for n in ("layers", "hidden", "n_heads", "n_kv", "ffn", "vocab")}
@@ -247,6 +317,8 @@ class _Reader:
         name = self.cells.get("model", "").lower()
         kind = self.cells.get("model_type") or ("qwen3" if name.startswith("qwen3") else "llama")
         head_dim = self.number("head_dim", int) or v["hidden"] // v["n_heads"]
+        if not self.cells.get("head_dim"):
+            self.assumed.append(f"heads of {head_dim}")
         return Architecture(
             v["layers"], v["hidden"], v["n_heads"], v["n_kv"], head_dim, v["ffn"], v["vocab"], tied == "1", kind
         )

@@ -6,22 +6,94 @@ import os
 import shlex
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bpusim.documents import parse_value
-from bpusim.errors import Place, StudyError
-from bpusim.study.calibration.calibrate import Calibration
+from bpusim.documents import parse_value, read_document
+from bpusim.errors import HardwareError, Place, StudyError
+from bpusim.study.calibration.calibrate import Calibration, Noise
 from bpusim.study.calibration.fit import Fit
 
-__all__ = ["machine_text", "write_machine"]
+__all__ = ["Command", "check_output", "machine_text", "write_machine"]
+
+_ENDS = (".yaml", ".yml")
+_USUAL = Noise()
 
 
-def write_machine(
-    done: Calibration, base: str, overrides: Sequence[str], out: Path, version: str, board: str | None = None
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What was asked for, as far as the result hangs on it."""
+
+    measured: Path
+    machine: str
+    """A preset, or a machine file."""
+    overrides: tuple[str, ...] = ()
+    board: str | None = None
+    noise: Noise = _USUAL
+    keep_outliers: bool = False
+
+    def words(self, paths: Sequence[str], out: Path) -> list[str]:
+        """To give the same file again, from its folder."""
+        words = ["bpusim", "calibrate", _from(self.measured, out), "--machine", self.base(out)]
+        words += ["--board", self.board] if self.board is not None else []
+        words += ["--fit", ",".join(paths), *(w for o in self.overrides for w in ("--set", o))]
+        if self.noise.decode != _USUAL.decode:
+            words += ["--decode-noise", f"{self.noise.decode}"]
+        if self.noise.ttft != _USUAL.ttft:
+            words += ["--ttft-noise", f"{self.noise.ttft}"]
+        return [*words, *(["--keep-outliers"] if self.keep_outliers else []), "-o", out.name]
+
+    def base(self, out: Path) -> str:
+        """The machine by its name, or its path from the folder of ``out``."""
+        return _from(Path(self.machine), out) if self.machine.endswith(_ENDS) else self.machine
+
+
+def _from(path: Path, out: Path) -> str:
+    # Resolved, as "up one" from a linked folder leads elsewhere.
+    return Path(os.path.relpath(path.resolve(), out.parent.resolve())).as_posix()
+
+
+def check_output(out: Path, measured: Path, machine: str) -> None:
+    """Refuse a file that cannot be written, or that the fit reads. Raises :class:`StudyError`."""
+    place = Place(str(out))
+    if out.suffix not in _ENDS:
+        raise StudyError("a machine file ends in .yaml or .yml", place=place, do=f"write -o {out.name}.yaml")
+    if not out.parent.is_dir():
+        raise StudyError("the folder does not exist", place=place, do=f"make it: mkdir -p {out.parent}")
+    if out.is_dir():
+        raise StudyError("this is a folder", place=place, do="name the file")
+    if not os.access(out.parent, os.W_OK):
+        raise StudyError(f"no right to write in {out.parent}", place=place, do="name another folder")
+    if _same(out, measured):
+        raise StudyError("this is the file of measurements", place=place, do="name another file to write")
+    for base in _chain(machine):
+        if _same(out, base):
+            what = "the machine that is fitted is this file, or is made from it"
+            raise StudyError(what, place=place, do="name another file to write")
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.samefile(other) if one.exists() and other.exists() else one.resolve() == other.resolve()
+
+
+def _chain(machine: str) -> list[Path]:
+    """The machine's files: itself, and those that it names in ``preset``."""
+    files: list[Path] = []
+    name: object = machine
+    folder = Path()
+    while isinstance(name, str) and name.endswith(_ENDS):
+        path = folder / name
+        if any(_same(path, f) for f in files):
+            break
+        files.append(path)
+        name, folder = read_document(path, error=HardwareError).data.get("preset"), path.parent
+    return files
+
+
+def write_machine(done: Calibration, command: Command, out: Path, version: str) -> None:
     """Write ``out``, whole or not at all. Raises :class:`StudyError`."""
-    text = machine_text(done, base, overrides, out, version, board)
+    text = machine_text(done, command, out, version)
     try:
         handle, fresh = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
         try:
@@ -35,17 +107,12 @@ def write_machine(
         raise StudyError(f"cannot write the machine: {e.strerror}", place=Place(str(out))) from None
 
 
-def machine_text(
-    done: Calibration, base: str, overrides: Sequence[str], out: Path, version: str, board: str | None = None
-) -> str:
+def machine_text(done: Calibration, command: Command, out: Path, version: str) -> str:
     """The file: what it changes of ``base``, each fitted number with its interval; the same inputs, the same text."""
     found = done.found
     assert found is not None  # nothing else is written
     rows = done.measurements.rows
-    words = ["bpusim", "calibrate", done.measurements.file, "--machine", Path(base).name if "/" in base else base]
-    words += ["--board", board] if board is not None else []
-    words += ["--fit", ",".join(p.path.removeprefix("machine.") for p in done.parameters)]
-    words += [w for o in overrides for w in ("--set", o)] + ["-o", out.name]
+    words = command.words([p.path.removeprefix("machine.") for p in done.parameters], out)
     lines = [
         f"# Fitted by bpusim {version}: {shlex.join(words)}",
         f"# To {done.observations} figures of rows {', '.join(r.id for r in rows)} of {done.measurements.file},",
@@ -61,9 +128,8 @@ def machine_text(
         for j in range(k):
             one, other = (done.parameters[i].path.removeprefix("machine.") for i in (j, k))
             lines.append(f"# Correlation of {one} and {other}: {found.correlation[j, k]:+.2f}.")
-    name = base if not base.endswith((".yaml", ".yml")) else os.path.relpath(base, out.parent)
-    lines += [f"preset: {name}", f"name: {out.stem}"]
-    return "\n".join([*lines, *_block(_tree(done, found, overrides))]) + "\n"
+    lines += [f"preset: {command.base(out)}", f"name: {out.stem}"]
+    return "\n".join([*lines, *_block(_tree(done, found, command.overrides))]) + "\n"
 
 
 class _Fitted(str):
