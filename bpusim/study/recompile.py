@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bpusim.errors import StudyError
+from bpusim.scenario import Scenario
 from bpusim.trace import Trace, load_trace
 
 __all__ = ["Recompiler"]
@@ -28,13 +29,8 @@ class Recompiler:
     kept: str
     sources: tuple[str, ...] = ()
 
-    def traces(self, scenario: Path, changes: Mapping[str, Any]) -> dict[str, str]:
-        """Overrides for the models whose traces are for another core than that of the changed scenario."""
-        from bpusim.scenario import load_scenario
-
-        if not any(path == "machine" or path.startswith("machine.") for path in changes):
-            return {}
-        loaded = load_scenario(scenario, dict(changes))
+    def traces(self, loaded: Scenario) -> dict[str, str]:
+        """Overrides for the models whose traces are for another core than that of the scenario."""
         fingerprint = loaded.machine.cores.fingerprint()
         out = {}
         for name, path in loaded.traces.items():

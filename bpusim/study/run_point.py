@@ -107,12 +107,12 @@ def _measured(job: Job) -> dict[str, list[float | int | None]]:
 
     out: dict[str, list[float | int | None]] = {}
     changes = dict(job.overrides)
-    changes |= job.recompiler.traces(Path(job.scenario), changes)
+    loaded = load_scenario(job.scenario, changes)
+    traces = job.recompiler.traces(loaded) if any(p.partition(".")[0] == "machine" for p in changes) else {}
     for seed in range(job.seeds):
-        more = {"engine.seed": seed} if job.seeds > 1 else {}
-        for name, value in picked(
-            simulate(load_scenario(job.scenario, {**changes, **more})), job.measures, job.also
-        ).items():
+        more = {**traces, **({"engine.seed": seed} if job.seeds > 1 else {})}
+        run = load_scenario(job.scenario, {**changes, **more}) if more else loaded
+        for name, value in picked(simulate(run), job.measures, job.also).items():
             out.setdefault(name, []).append(value)
     return out
 

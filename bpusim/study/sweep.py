@@ -63,7 +63,7 @@ def run_study(
     keys = {p.key for p in found.points}
     with ExitStack() as stack:
         store = stack.enter_context(Store(out, retry=retry)) if out is not None else None
-        kept = f"{out}.traces" if out is not None else stack.enter_context(tempfile.TemporaryDirectory())
+        kept = f"{out.absolute()}.traces" if out is not None else stack.enter_context(tempfile.TemporaryDirectory())
         there = len(keys & store.done) if store is not None else 0
         rows: dict[str, Row] = {}
         done = there

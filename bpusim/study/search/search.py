@@ -57,7 +57,7 @@ def search(
         if out is not None:
             run.store = stack.enter_context(Store(out))
             run.known = latest(out)
-        kept = f"{out}.traces" if out is not None else stack.enter_context(tempfile.TemporaryDirectory())
+        kept = f"{out.absolute()}.traces" if out is not None else stack.enter_context(tempfile.TemporaryDirectory())
         workers: Workers | None = None
         while len(run.tried) < run.trials and not stop():
             batch = run.choose()
