@@ -16,7 +16,7 @@ from bpusim.study.rules import Rule
 from bpusim.study.spec import SampleSpec, Study
 from bpusim.study.value_checks import TRIED, check_values
 
-__all__ = ["Point", "Points", "Space", "base_of", "drawn", "looked_up", "points_of", "values_of"]
+__all__ = ["Point", "Points", "Space", "base_of", "drawn", "looked_up", "parameter", "points_of", "values_of"]
 
 _MOST = 1_000_000
 
@@ -154,16 +154,17 @@ def _meets(study: Study, base: Scenario, values: Mapping[str, Any]) -> bool:
 
 
 def _holds(study: Study, base: Scenario, rule: Rule, values: Mapping[str, Any]) -> bool:
-    known = {}
-    for path in rule.paths():
-        asks = f"where: '{rule.text}'"
-        if path in values:
-            known[path] = values[path]
-        elif any(path.startswith(f"{varied}.") for varied in values):  # of a machine that is another one here
-            known[path] = looked_up(load_scenario(study.scenario, study.overrides(values)), path, asks)
-        else:
-            known[path] = looked_up(base, path, asks)
-    return rule.holds(known)
+    return rule.holds({path: parameter(study, base, values, path, f"where: '{rule.text}'") for path in rule.paths()})
+
+
+def parameter(study: Study, base: Scenario, values: Mapping[str, Any], path: str, text: str) -> Any:
+    """What a path is at a point of these ``values``: one of them, or of the scenario as they make it. ``text``: what
+    asks, for the error. Raises :class:`StudyError`."""
+    if path in values:
+        return values[path]
+    if any(path.startswith(f"{varied}.") for varied in values):  # of a machine that is another one here
+        base = load_scenario(study.scenario, study.overrides(values))
+    return looked_up(base, path, text)
 
 
 def looked_up(base: Scenario, path: str, text: str) -> Any:

@@ -12,6 +12,8 @@ import pytest
 
 from bpusim.errors import BpusimError, ScenarioError, StudyError
 from bpusim.study import Study, load_study, local_pool, points_of, run_study
+from bpusim.study.analysis import analyse
+from bpusim.study.search import search
 from bpusim.study.spec import is_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -241,6 +243,19 @@ def test_conditions_see_the_preset_and_the_machine_of_the_point(study: Write) ->
     assert [p.values["machine"] for p in found.points] == [{"preset": "bpu80", "cores": {"count": 4}}]
     assert found.left_out == 1
     assert len(values(study("vary: {streams.alice.output: [1]}\nwhere: [machine.cores.count == 2]\n"))) == 1
+
+
+def test_costs_see_the_machine_of_the_point(study: Write, tmp_path: Path) -> None:
+    """Rows of two machines: each costs by its own number of cores, in tables and in searches."""
+    text = (
+        "vary: {machine: [bpu80, {preset: bpu80, cores: {count: 4}}]}\nmeasure: [events]\n"
+        "slo: [events > 0]\ncost: machine.cores.count\nsearch: {minimize: [cost], trials: 2}\n"
+    )
+    run_study(study(text), tmp_path / "r.jsonl", local_pool(1))
+    smallest = analyse(tmp_path / "r.jsonl", tmp_path / "study.yaml").smallest
+    assert smallest is not None
+    assert [c.cost for c in smallest.candidates] == [2.0, 4.0]
+    assert [t.objectives for t in search(study(text), tmp_path / "r.jsonl").tried] == [(2.0,), (4.0,)]
 
 
 def test_figures_that_limits_and_costs_need_are_taken(study: Write) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -19,8 +19,8 @@ from bpusim.study.rules import Each, Rule
 
 __all__ = ["Judge", "Lookup", "expressions"]
 
-Lookup = Callable[[str], Any]
-"""A value of the scenario by its path; raises :class:`StudyError` for one that it does not have."""
+Lookup = Callable[[str, Mapping[str, Any]], Any]
+"""A value of the scenario by its path, at a point; raises :class:`StudyError` for one that it does not have."""
 _NEAR = 3
 """Names that are told for one that nobody has."""
 
@@ -58,7 +58,7 @@ class Judge:
                     return None
                 out[path] = Each(values) if "*" in path else values[0]
             else:
-                out[path] = self._looked_up(rule, path)
+                out[path] = self._looked_up(rule, path, point)
         return out
 
     def check(self, rules: Iterable[Rule]) -> None:
@@ -66,12 +66,12 @@ class Judge:
         for rule in rules:
             for path, names in self.figures(rule).items():
                 if not names and path not in self.data.rows[0]["point"]:
-                    self._looked_up(rule, path)
+                    self._looked_up(rule, path, self.data.rows[0]["point"])
 
-    def _looked_up(self, rule: Rule, path: str) -> Any:
+    def _looked_up(self, rule: Rule, path: str, point: Mapping[str, Any]) -> Any:
         if self.lookup is not None:
             with contextlib.suppress(StudyError):
-                return self.lookup(path)
+                return self.lookup(path, point)
         what = f"{rule.key}: no row has '{path}', as a parameter or a figure"
         do = nearest(path, [*self.data.means, *self.data.rows[0]["point"]], self.keys())
         if self.lookup is not None:

@@ -19,7 +19,7 @@ from bpusim.study.analysis.objectives import Judge, Lookup, expressions
 from bpusim.study.analysis.pareto import front
 from bpusim.study.analysis.smallest import smallest
 from bpusim.study.analysis.variance import exact, first_order, flat, of_levels
-from bpusim.study.points import base_of, looked_up, points_of
+from bpusim.study.points import base_of, parameter, points_of
 from bpusim.study.rules import Rule
 from bpusim.study.run_point import Row
 from bpusim.study.spec import Study, load_study
@@ -102,13 +102,8 @@ def _of_study(rows: Sequence[Row], study: Study, file: Path) -> tuple[list[Row],
 def _lookup(study: Study | None) -> Lookup | None:
     if study is None:
         return None
-
-    def look(path: str) -> Any:
-        if path in study.changes:
-            return study.changes[path]
-        return looked_up(base_of(study), path, "slo, cost")
-
-    return look
+    base = base_of(study)
+    return lambda path, point: parameter(study, base, point, path, "slo, cost")
 
 
 def _keys(study: Study | None) -> list[str]:

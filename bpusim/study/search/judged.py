@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bpusim.metrics.studied import Tried
 from bpusim.scenario import Scenario
 from bpusim.study.analysis.data import gather
 from bpusim.study.analysis.objectives import Judge
 from bpusim.study.analysis.pareto import best
-from bpusim.study.points import looked_up
+from bpusim.study.points import parameter
 from bpusim.study.rules import Rule
 from bpusim.study.run_point import Row
 from bpusim.study.spec import Study
@@ -52,11 +51,7 @@ def _missed(judge: Judge, condition: Rule) -> float:
 
 def judge_of(rows: Sequence[Row], study: Study, base: Scenario) -> Judge:
     """Works expressions out at ``rows``, of which one has a result at least."""
-
-    def look(path: str) -> Any:
-        return study.changes[path] if path in study.changes else looked_up(base, path, "search")
-
-    return Judge(gather(rows, study.axes), look)
+    return Judge(gather(rows, study.axes), lambda path, point: parameter(study, base, point, path, "search"))
 
 
 def searched(rows: Sequence[Row], aims: Aims, study: Study, base: Scenario) -> tuple[Tried, ...]:
