@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from bpusim.cli.options import FORMAT_MARKDOWN
 from bpusim.errors import BpusimError, Place
 
+if TYPE_CHECKING:
+    from bpusim.metrics.studied import Studied
+
 __all__ = ["study"]
 
 _PARTS = ("effects", "pairs", "sensitivity", "pareto", "smallest")
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 @click.group()
@@ -23,8 +26,23 @@ def study() -> None:
     """Say what the rows of `bpusim sweep -o ROWS` show."""
 
 
-def _asked(command: _Command) -> _Command:
-    """Options that say what is wanted."""
+def _asked(command: Callable[..., None]) -> Callable[..., None]:
+    """Options that say what is wanted; the command is given ``analysed``, which works it out."""
+
+    @wraps(command)
+    def bundled(
+        rows: Path,
+        spec: Path | None,
+        figures: Sequence[str],
+        pair: str | None,
+        slo: Sequence[str],
+        cost: str,
+        pareto: str,
+        **others: Any,
+    ) -> None:
+        command(analysed=lambda: _analysed(rows, spec, figures, pair, slo, cost, pareto), **others)
+
+    made: Callable[..., None] = bundled
     for option in reversed(
         (
             click.argument("rows", type=click.Path(path_type=Path)),
@@ -42,8 +60,8 @@ def _asked(command: _Command) -> _Command:
             ),
         )
     ):  # fmt: skip
-        command = option(command)
-    return command
+        made = option(made)
+    return made
 
 
 @study.command()
@@ -51,22 +69,14 @@ def _asked(command: _Command) -> _Command:
 @click.option("--part", "parts", multiple=True, type=click.Choice(_PARTS), help="What to print; all there is.")
 @FORMAT_MARKDOWN
 def show(
-    rows: Path,
-    spec: Path | None,
-    figures: Sequence[str],
-    pair: str | None,
-    slo: Sequence[str],
-    cost: str,
-    pareto: str,
-    parts: Sequence[str],
-    form: Literal["table", "json", "csv", "markdown"],
+    analysed: Callable[[], Studied], parts: Sequence[str], form: Literal["table", "json", "csv", "markdown"]
 ) -> None:
     """Print main effects, pairs, sensitivity, the Pareto front and the smallest machine that is enough."""
     from bpusim.report.study import write_studied
 
     if form == "csv" and len(parts) != 1:
         raise click.UsageError(f"csv is one table: add --part {' or --part '.join(_PARTS)}")
-    found = _analysed(rows, spec, figures, pair, slo, cost, pareto)
+    found = analysed()
     _check(parts, found)
     write_studied(found, parts, form, sys.stdout)
 
@@ -76,17 +86,7 @@ def show(
 @click.option("--kind", type=click.Choice(_PARTS), help="What to draw; by default all there is, into a folder.")
 @click.option("-o", "--output", "out", type=click.Path(path_type=Path), required=True,
               help="A .svg, .png or .pdf file, or a folder for a file each.")  # fmt: skip
-def plot(
-    rows: Path,
-    spec: Path | None,
-    figures: Sequence[str],
-    pair: str | None,
-    slo: Sequence[str],
-    cost: str,
-    pareto: str,
-    kind: str | None,
-    out: Path,
-) -> None:
+def plot(analysed: Callable[[], Studied], kind: str | None, out: Path) -> None:
     """Draw main effects, heat maps, sensitivity, the Pareto front, or points against limits. Same rows, same bytes."""
     from bpusim.cli.options import writable
     from bpusim.report.charts.study import study_kinds, write_study_chart
@@ -96,7 +96,7 @@ def plot(
         raise click.UsageError("one file is one chart: add --kind, or name a folder")
     if one:
         writable(out)
-    found = _analysed(rows, spec, figures, pair, slo, cost, pareto)
+    found = analysed()
     _check([kind] if kind is not None else [], found)
     if one and kind is not None:
         write_study_chart(found, kind, out)
@@ -127,7 +127,7 @@ def export(rows: Path, out: Path) -> None:
 
 def _analysed(
     rows: Path, spec: Path | None, figures: Sequence[str], pair: str | None, slo: Sequence[str], cost: str, pareto: str
-) -> Any:
+) -> Studied:
     from bpusim.study.analysis import Asked, analyse
 
     names = [p.strip() for p in pair.split(",")] if pair is not None else []
@@ -137,7 +137,7 @@ def _analysed(
     return analyse(rows, spec, Asked(tuple(figures), two, tuple(slo), cost, pareto))
 
 
-def _check(parts: Sequence[str], found: Any) -> None:
+def _check(parts: Sequence[str], found: Studied) -> None:
     """A part that was asked for and needs more to be said."""
     if "pareto" in parts and found.front is None:
         raise click.UsageError("a Pareto front of what? add --pareto FIGURE,FIGURE")
