@@ -174,7 +174,6 @@ def test_whoever_handled_signals_before_does_so_again(desk: Desk) -> None:
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 def test_a_bar_is_drawn_on_a_terminal_and_the_keyboard_stops_the_run(desk: Desk) -> None:
     """From outside, as a user: wait for the bar, then interrupt."""
     import pty

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from desks import Desk
@@ -149,13 +151,20 @@ def test_what_is_wrong_is_told_and_nothing_runs(desk: Desk, arguments: tuple[str
     assert "Traceback" not in done.output
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
-def test_a_read_only_folder_is_told(desk: Desk) -> None:
-    folder = desk.folder / "locked"
-    folder.mkdir(mode=0o500)
-    done = desk.bpusim("sweep", "s.yaml", "--vary", "streams.alice.output=2", "-o", "locked/r.jsonl")
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_an_output_that_cannot_be_written_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """As the system says it: root may write anywhere, and a test cannot mount a read-only disk."""
+    opened = os.open
+
+    def refused(path: Any, flags: int, *more: Any, **options: Any) -> int:
+        if str(path).endswith("r.jsonl"):
+            raise OSError(number, os.strerror(number))
+        return opened(path, flags, *more, **options)
+
+    monkeypatch.setattr(os, "open", refused)
+    done = desk.bpusim("sweep", "s.yaml", "--vary", "streams.alice.output=2", "-o", "r.jsonl")
     assert done.exit_code == 2
-    assert "cannot write results: Permission denied" in done.stderr
+    assert done.stderr == f"r.jsonl: error: cannot write results: {os.strerror(number)}; name another file\n"
 
 
 def test_a_study_is_no_scenario_and_the_other_way_round(desk: Desk) -> None:
