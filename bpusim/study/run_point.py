@@ -95,7 +95,7 @@ def _row(job: Job) -> Row:
         raise
     except BpusimError as e:
         infeasible = job.infeasible and isinstance(e, ScenarioError | HardwareError)
-        text = " | ".join(str(p) for p in e.problems)
+        text = " | ".join(str(p).replace("error: ", "", 1) for p in e.problems)
         return row | {"status": "infeasible" if infeasible else "failed", "error": text}
     except Exception as e:  # a defect of one point is no reason to lose the others
         return row | {"status": "failed", "error": f"{type(e).__name__}: {e}"}

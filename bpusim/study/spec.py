@@ -234,11 +234,13 @@ def study_of(spec: StudySpec, folder: Path, file: Path | None = None, document: 
         about=spec.about,
         file=file,
         folder=folder,
-        places=_places(spec, document) if document is not None else {},
+        places=_places(spec, document),
     )
 
 
-def _places(spec: StudySpec, document: Document) -> dict[str, Place]:
+def _places(spec: StudySpec, document: Document | None) -> dict[str, Place]:
+    if document is None:
+        return {path: Place(f"--vary {path}") for path in spec.vary}
     places = {path: document.where("set", path) for path in spec.set}
     places |= {path: document.where("vary", path) for path in spec.vary}
     places |= {path: document.where("zip", k, path) for k, group in enumerate(spec.zip) for path in group}
