@@ -16,11 +16,15 @@ from bpusim.study import Study, dask_pool, local_pool, read_rows, run_study
 distributed = pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
 
 
+def processes(workers: int) -> Any:
+    return distributed.LocalCluster(
+        n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+    )
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
-    ) as found:
+    with processes(2) as found:
         yield found
 
 
@@ -37,10 +41,14 @@ def rows(path: Path) -> list[str]:
     return sorted(path.read_text().splitlines())
 
 
-def test_a_cluster_has_the_rows_that_processes_have(cluster: Any, study: Write, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_a_cluster_has_the_rows_that_processes_have(workers: int, study: Write, tmp_path: Path) -> None:
     found = study(STUDY)
     run_study(found, tmp_path / "here.jsonl", local_pool(1))
-    run_study(found, tmp_path / "there.jsonl", dask_pool(cluster.scheduler_address))
+    with processes(workers) as cluster:
+        pool = dask_pool(cluster.scheduler_address)
+        assert pool.workers == workers
+        run_study(found, tmp_path / "there.jsonl", pool)
     assert rows(tmp_path / "here.jsonl") == rows(tmp_path / "there.jsonl")
     assert len(rows(tmp_path / "here.jsonl")) == 40
 
