@@ -10,7 +10,7 @@ from toy_boards import COLUMNS, MODELS, PLANTED, Fitted
 from bpusim.cli.calibrate import compile_wish
 from bpusim.errors import StudyError
 from bpusim.study.calibration import calibrate, read_measurements
-from bpusim.study.calibration.rows import chunk_of
+from bpusim.study.calibration.cells import chunk_of
 
 
 def _read(tmp_path: Path, *lines: str) -> str:
