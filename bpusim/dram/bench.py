@@ -121,6 +121,11 @@ def spacings(channel: Channel) -> dict[str, int]:
         "WR->RD, other group": s.write_to_read(False),
         "RD->PRE": s.read_to_precharge,
         "WR->PRE": s.write_to_precharge,
+        "ACT->PRE": s.activate_to_precharge,
+        "PRE->ACT": s.precharge_to_activate(False),
+        "PRE all->ACT": s.precharge_to_activate(True),
+        "REF->ACT": s.refresh_to_activate(True),
+        "REF of a bank->ACT": s.refresh_to_activate(False),
         "RD->data": s.read_done,
         "column, other rank": s.rank_switch,
     }

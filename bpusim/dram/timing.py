@@ -78,11 +78,16 @@ class Commands:
 
 @dataclass(frozen=True, slots=True, config=STRICT)
 class Extra:
-    """What a family adds to the sums: bus turnaround, write strobe (tDQSS), the second half of a column command."""
+    """What a family adds to the sums: bus turnaround, write strobe (tDQSS), the second half of a long command.
+
+    LPDDR4 sends an activate, a read or a write in two parts, a precharge or a refresh in one, and counts from each
+    command's last clock. Between first clocks a short command after a long one is ``half`` later than the parameter
+    says, and a long one after a short one so much earlier. 0: the set counts from first clocks.
+    """
 
     turnaround: Clocks
     write: Clocks
-    precharge: Clocks
+    half: Clocks
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
@@ -111,14 +116,27 @@ class TimingSet:
 
     @property
     def read_to_precharge(self) -> int:
-        """RD to PRE. ``tRTP`` and the column command's second half."""
-        return self.timing.RTP + self.extra.precharge
+        """RD to PRE. ``tRTP`` and the read's second half."""
+        return self.timing.RTP + self.extra.half
 
     @property
     def write_to_precharge(self) -> int:
-        """WR to PRE. ``WL + tDQSS + BL + tWR`` and the column command's second half."""
+        """WR to PRE. ``WL + tDQSS + BL + tWR`` and the write's second half."""
         t = self.timing
-        return t.WL + self.extra.write + t.BL + t.WR + self.extra.precharge
+        return t.WL + self.extra.write + t.BL + t.WR + self.extra.half
+
+    @property
+    def activate_to_precharge(self) -> int:
+        """ACT to PRE. ``tRAS`` and the activate's second half."""
+        return self.timing.RAS + self.extra.half
+
+    def precharge_to_activate(self, all_banks: bool) -> int:
+        """PRE to ACT. ``tRP`` less the activate's second half."""
+        return (self.timing.RPab if all_banks else self.timing.RPpb) - self.extra.half
+
+    def refresh_to_activate(self, all_banks: bool) -> int:
+        """REF to ACT of a bank that it refreshed. ``tRFC`` less the activate's second half."""
+        return (self.timing.RFCab if all_banks else self.timing.RFCpb) - self.extra.half
 
     @property
     def read_done(self) -> int:

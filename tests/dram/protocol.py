@@ -32,14 +32,14 @@ class _Bank:
     written: int = LONG_AGO
     closed: int = LONG_AGO
     busy_until: int = LONG_AGO
-    """End of a refresh or of a precharge."""
+    """End of a refresh or of a precharge, for a command as short as these."""
 
 
 @dataclass(slots=True)
 class _Rank:
     banks: list[_Bank]
-    activates: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=4))
-    """(clock, bank) of the last four; a refresh of one bank counts as one."""
+    activates: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=4))
+    """(clock, command, bank) of the last four; a refresh of one bank counts as one."""
     refreshed: int = LONG_AGO
     """When one of its banks was last refreshed."""
 
@@ -93,36 +93,42 @@ class Checker:
             command, c.refresh
         )
 
+    def _shift(self, first: int, second: int) -> int:
+        """LPDDR4 counts from a command's last clock, the log from its first; other sets count from first clocks."""
+        counts_from_last = self.set.family.startswith("LPDDR4")
+        return self._occupies(first) - self._occupies(second) if counts_from_last else 0
+
     def _group(self, bank: int) -> int:
         return bank * self.device.groups // self.device.banks
 
-    def _idle(self, bank: _Bank, time: int) -> None:
+    def _idle(self, bank: _Bank, command: int, time: int) -> None:
         if bank.row is not None:
             self._say(f"row {bank.row} is open")
-        self._apart("bank busy", bank.busy_until, 0, time)
+        self._apart("bank busy", bank.busy_until, self._shift(REF, command), time)
+        self._apart("tRC", bank.activated, self.t.RC + self._shift(ACT, command), time)
 
     def _activate(self, time: int, rank: int, bank: int, row: int) -> None:
         b = self.ranks[rank].banks[bank]
-        self._idle(b, time)
-        self._apart("tRC", b.activated, self.t.RC, time)
-        self._in_turn(time, self.ranks[rank], bank)
+        self._idle(b, ACT, time)
+        self._in_turn(time, ACT, self.ranks[rank], bank)
         b.row, b.activated = row, time
 
-    def _in_turn(self, time: int, r: _Rank, bank: int) -> None:
+    def _in_turn(self, time: int, command: int, r: _Rank, bank: int) -> None:
         """An activate, or what draws as much current as one, after those of the rank's other banks."""
         t = self.t
-        for since, other in r.activates:
-            same = self._group(other) == self._group(bank)
-            self._apart("tRRD_L" if same else "tRRD_S", since, t.RRD_L if same else t.RRD_S, time)
+        for since, before, other in r.activates:
+            same, shift = self._group(other) == self._group(bank), self._shift(before, command)
+            self._apart("tRRD_L" if same else "tRRD_S", since, (t.RRD_L if same else t.RRD_S) + shift, time)
         if len(r.activates) == 4:
-            self._apart("tFAW", r.activates[0][0], t.FAW, time)
-        r.activates.append((time, bank))
+            since, before, _ = r.activates[0]
+            self._apart("tFAW", since, t.FAW + self._shift(before, command), time)
+        r.activates.append((time, command, bank))
 
     def _may_close(self, time: int, b: _Bank) -> None:
-        t, x = self.t, self.set.extra
-        self._apart("tRAS", b.activated, t.RAS, time)
-        self._apart("RD to PRE", b.read, t.RTP + x.precharge, time)
-        self._apart("WR to PRE", b.written, t.WL + x.write + t.BL + t.WR + x.precharge, time)
+        t, written = self.t, self.t.WL + self.set.extra.write + self.t.BL + self.t.WR
+        self._apart("tRAS", b.activated, t.RAS + self._shift(ACT, PRE), time)
+        self._apart("RD to PRE", b.read, t.RTP + self._shift(RD, PRE), time)
+        self._apart("WR to PRE", b.written, written + self._shift(WR, PRE), time)
 
     def _precharge(self, time: int, b: _Bank, takes: int) -> None:
         if b.row is None:
@@ -141,13 +147,13 @@ class Checker:
 
     def _refresh(self, time: int, banks: list[_Bank], takes: int) -> None:
         for b in banks:
-            self._idle(b, time)
+            self._idle(b, REF, time)
             b.busy_until = time + takes
 
     def _refresh_bank(self, time: int, r: _Rank, bank: int) -> None:
         self._refresh(time, [r.banks[bank]], self.t.RFCpb)
         self._apart("tRFCpb", r.refreshed, self.t.RFCpb, time)
-        self._in_turn(time, r, bank)
+        self._in_turn(time, REFB, r, bank)
         r.refreshed = time
 
     def _column(self, time: int, command: int, rank: int, bank: int, row: int) -> None:

@@ -89,20 +89,26 @@ def test_activate_to_write(ch: Channel) -> None:
 
 @SETS
 def test_activate_to_precharge(ch: Channel) -> None:
-    """tRAS: the read is over long before."""
-    t = ch.timing.timing
+    """tRAS (and the activate's second half): the read is over long before."""
+    t, half = ch.timing.timing, ch.timing.extra.half
     assert t.RCD + ch.timing.read_to_precharge < t.RAS
-    Device(ch, (line(ch, row=0), False), (line(ch, row=1), False)).assert_earliest(2, PRE, FIRST + t.RAS)
+    Device(ch, (line(ch, row=0), False), (line(ch, row=1), False)).assert_earliest(2, PRE, FIRST + t.RAS + half)
 
 
 @SETS
 def test_precharge_to_activate(ch: Channel) -> None:
-    """tRPpb, here with a tRC that is over by then."""
-    t = ch.timing.timing
+    """tRPpb (less the activate's second half), here with a tRC that is over by then."""
+    t, half = ch.timing.timing, ch.timing.extra.half
     ch = changed(ch, RC=t.RAS)
-    precharge = FIRST + t.RAS
+    precharge = FIRST + t.RAS + half
     device = Device(ch, (line(ch, row=0), False), (line(ch, row=1), False))
-    device.assert_earliest(3, ACT, precharge + t.RPpb)
+    device.assert_earliest(3, ACT, precharge + t.RPpb - half)
+
+
+def test_precharge_and_activate_of_the_reference_machine() -> None:
+    """tRAS 90 and tRPpb 39 from last clocks: 92 and 37 between first ones, a row cycle of 129 as before."""
+    device = Device(LPDDR4, (line(LPDDR4, row=0), False), (line(LPDDR4, row=1), False))
+    device.assert_log((1, ACT), (40, RD), (1 + 92, PRE), (1 + 92 + 37, ACT))
 
 
 @SETS
@@ -116,19 +122,19 @@ def test_activate_to_activate_of_a_bank(ch: Channel) -> None:
 
 @SETS
 def test_read_to_precharge(ch: Channel) -> None:
-    """tRTP (and the column command's second half), here with a row that might be closed at once."""
+    """tRTP (and the read's second half), here with a row that might be closed at once."""
     t = ch.timing.timing
     ch = changed(ch, RAS=t.RCD)
     device = Device(ch, (line(ch, row=0), False), (line(ch, row=1), False))
-    device.assert_earliest(2, PRE, FIRST + t.RCD + t.RTP + ch.timing.extra.precharge)
+    device.assert_earliest(2, PRE, FIRST + t.RCD + t.RTP + ch.timing.extra.half)
 
 
 @SETS
 def test_write_to_precharge(ch: Channel) -> None:
-    """WL + tDQSS + BL + tWR (and the column command's second half): later than tRAS."""
+    """WL + tDQSS + BL + tWR (and the write's second half): later than tRAS."""
     t, x = ch.timing.timing, ch.timing.extra
     device = Device(ch, (line(ch, row=0), True), (line(ch, row=1), True))
-    device.assert_earliest(2, PRE, FIRST + t.RCD + t.WL + x.write + t.BL + t.WR + x.precharge)
+    device.assert_earliest(2, PRE, FIRST + t.RCD + t.WL + x.write + t.BL + t.WR + x.half)
 
 
 def test_write_to_precharge_of_the_reference_machine() -> None:
@@ -293,13 +299,14 @@ def test_refresh_waits_for_the_precharge_of_all_banks() -> None:
 
 @SETS
 def test_all_bank_refresh_to_activate(ch: Channel) -> None:
-    """tRFCab, for a bank that was not open."""
-    t = ch.timing.timing
+    """tRFCab (less the activate's second half), for a bank that was not open."""
+    t, half = ch.timing.timing, ch.timing.extra.half
     device = Device(ch, (line(ch), False), (line(ch, bank=3), False), controller=Controller(), pace=t.REFI + 1)
     refreshed = t.REFI + t.RPab
-    of_rank = [n[:2] for n in device.probe(refreshed + t.RFCab + 1) if n[2] == 0]
+    again = refreshed + t.RFCab - half
+    of_rank = [n[:2] for n in device.probe(again + 1) if n[2] == 0]
     assert of_rank == [
-        (FIRST, ACT), (FIRST + t.RCD, RD), (t.REFI, PREA), (refreshed, REF), (refreshed + t.RFCab, ACT),
+        (FIRST, ACT), (FIRST + t.RCD, RD), (t.REFI, PREA), (refreshed, REF), (again, ACT),
     ]  # fmt: skip
 
 
@@ -322,16 +329,16 @@ def test_ranks_are_refreshed_in_turn() -> None:
 
 
 def test_per_bank_refresh_to_activate() -> None:
-    """tRFCpb after the bank's refresh, which is tRPpb after its precharge; due after tREFI / 8 = 1042 clocks."""
+    """tRFCpb 300, less 2, after the bank's refresh, which is tRPpb after its precharge; due after tREFI / 8 = 1042."""
     device = Device(
         LPDDR4, (line(LPDDR4), False), (line(LPDDR4, row=1), False),
         controller=Controller(refresh="per_bank"), pace=1050,
     )  # fmt: skip
-    device.assert_log((1, ACT), (40, RD), (1042, PRE), (1042 + 39, REFB), (1042 + 39 + 300, ACT))
+    device.assert_log((1, ACT), (40, RD), (1042, PRE), (1042 + 39, REFB), (1042 + 39 + 298, ACT))
 
 
 def test_per_bank_refresh_leaves_the_other_banks_alone() -> None:
-    """Bank 1 is activated while bank 0 is refreshed, until 1381."""
+    """Bank 1 is activated while bank 0 is refreshed, until 1379."""
     device = Device(
         LPDDR4, (line(LPDDR4), False), (line(LPDDR4, bank=1), False),
         controller=Controller(refresh="per_bank"), pace=1150,
@@ -358,12 +365,12 @@ def due(ch: Channel) -> int:
 
 @SETS
 def test_bank_refresh_to_activate_of_another_bank(ch: Channel) -> None:
-    """tRRD_L, for a request that is seen a clock after the refresh."""
+    """tRRD_L (less the activate's second half), for a request that is seen a clock after the refresh."""
     t = ch.timing.timing
     ch = changed(ch, RRD_L=t.RRD_L + 5)
     device = Device(ch, (line(ch, bank=1), False), (line(ch, bank=2), False), controller=PER_BANK, pace=due(ch))
     assert device.probe(due(ch) + 1)[-1] == (due(ch), REFB, 0, 0)
-    device.assert_earliest(3, ACT, due(ch) + t.RRD_L + 5)
+    device.assert_earliest(3, ACT, due(ch) + t.RRD_L + 5 - ch.timing.extra.half)
 
 
 @GROUPED
@@ -377,13 +384,13 @@ def test_bank_refresh_to_activate_of_another_group(ch: Channel) -> None:
 
 @SETS
 def test_activate_to_bank_refresh_of_another_bank(ch: Channel) -> None:
-    """tRRD_L, after an activate a clock before the refresh is due."""
+    """tRRD_L (and the activate's second half), after an activate a clock before the refresh is due."""
     t = ch.timing.timing
     ch = changed(ch, RRD_L=t.RRD_L + 5)
     early = due(ch) - 1
     device = Device(ch, (line(ch, bank=1), False), (line(ch, bank=2), False), controller=PER_BANK, pace=early - 1)
     assert device.probe(early + 1)[-1] == (early, ACT, 0, 2)
-    device.assert_earliest(3, REFB, early + t.RRD_L + 5)
+    device.assert_earliest(3, REFB, early + t.RRD_L + 5 + ch.timing.extra.half)
 
 
 @GROUPED
@@ -405,16 +412,18 @@ def rows_and_refreshes(ch: Channel, at: int, banks: int) -> list[tuple[int, int,
 
 
 def test_a_bank_refresh_counts_in_the_window_of_four_activates() -> None:
-    """tFAW, here 200: refresh at 1042, three activates tRRD 22 apart, the fourth at 1042 + 200, the next 22 later."""
+    """tFAW, here 200: a refresh at 1042, three activates tRRD 22 apart, the fourth 200 after it, the next 22 later.
+
+    An activate's last clock is its fourth, a refresh's its second: from first clock to first clock 2 less."""
     ch = changed(LPDDR4, FAW=200, RCD=400)
-    expected = [(1042, REFB, 0), (1064, ACT, 1), (1086, ACT, 2), (1108, ACT, 3), (1242, ACT, 4), (1264, ACT, 5)]
+    expected = [(1042, REFB, 0), (1062, ACT, 1), (1084, ACT, 2), (1106, ACT, 3), (1240, ACT, 4), (1262, ACT, 5)]
     assert rows_and_refreshes(ch, 1041, 5) == expected
 
 
 def test_a_bank_refresh_waits_for_the_window_of_four_activates() -> None:
-    """tFAW, here 200: activates tRRD 22 apart from 970 on, then the refresh at 970 + 200, due since 1042."""
+    """tFAW, here 200: activates tRRD 22 apart from 970 on, then the refresh at 970 + 202, due since 1042."""
     ch = changed(LPDDR4, FAW=200, RCD=400)
-    expected = [(970, ACT, 1), (992, ACT, 2), (1014, ACT, 3), (1036, ACT, 4), (1170, REFB, 0)]
+    expected = [(970, ACT, 1), (992, ACT, 2), (1014, ACT, 3), (1036, ACT, 4), (1172, REFB, 0)]
     assert rows_and_refreshes(ch, 969, 4) == expected
 
 
@@ -454,9 +463,9 @@ def test_a_column_occupies_the_command_bus() -> None:
 
 
 def test_a_precharge_occupies_the_command_bus() -> None:
-    """Rank 1's request, in sight from clock 70 on, waits for rank 0's precharge at 1 + 68, two clocks long."""
+    """Rank 1's request, in sight from clock 71 on, waits for rank 0's precharge at 1 + 70, two clocks long."""
     requests = [(line(LPDDR4X), False), (line(LPDDR4X, row=1), False), (line(LPDDR4X, rank=1), False)]
-    Device(LPDDR4X, *requests, pace=34).assert_log((1, ACT), (30, RD), (69, PRE), (69 + 2, ACT))
+    Device(LPDDR4X, *requests, pace=35).assert_log((1, ACT), (30, RD), (71, PRE), (71 + 2, ACT))
 
 
 # Pages.
@@ -468,9 +477,9 @@ def test_an_open_page_stays_open() -> None:
 
 
 def test_a_closed_page_is_closed_as_soon_as_it_may_be() -> None:
-    """tRAS after the activate, when nobody wants the row."""
+    """tRAS and two clocks after the activate, when nobody wants the row."""
     device = Device(LPDDR4, (line(LPDDR4), False), controller=Controller(refresh="off", page="closed"))
-    device.assert_earliest(2, PRE, FIRST + 90)
+    device.assert_earliest(2, PRE, FIRST + 92)
 
 
 def test_a_closed_page_waits_for_a_request_that_wants_it() -> None:

@@ -127,17 +127,8 @@ def references(p: Point) -> list[float]:
     return [ref for name in who if (ref := p.of(name)) is not None]
 
 
-def outside(p: Point) -> str:
-    """Why a point is known to lie outside; empty where it must not."""
-    if p.mapping == "RoBaCo" and p.pattern == "seq_vs_random":
-        return "no controller rule found explains the references here; a limit of the model, not tuned away"
-    return ""
-
-
 @pytest.mark.parametrize("p", ALL, ids=str)
-def test_point(p: Point, request: pytest.FixtureRequest) -> None:
-    if outside(p) and "out=16 (" in p.params:
-        request.applymarker(pytest.mark.xfail(strict=True, reason=outside(p)))
+def test_point(p: Point) -> None:
     got, kind = measured(p), klass(p)
     allowed = ("Ramulator2", "DRAMSys") if kind in ("outstanding", "saturating") else ("Ramulator2",)
     deviations = {who: 100 * (got / ref - 1) for who in allowed if (ref := p.of(who)) is not None}
@@ -149,9 +140,7 @@ def test_point(p: Point, request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.parametrize("p", [p for p in ALL if klass(p) == "policy"], ids=str)
-def test_a_point_that_hangs_on_policy_lies_between_the_references(p: Point, request: pytest.FixtureRequest) -> None:
-    if outside(p):
-        request.applymarker(pytest.mark.xfail(strict=True, reason=outside(p)))
+def test_a_point_that_hangs_on_policy_lies_between_the_references(p: Point) -> None:
     # The references' own policies, and a percent: what they differ by where no policy matters.
     low, high = min(v for _, v in p.values), max(v for _, v in p.values)
     assert 0.99 * low <= measured(p) <= 1.01 * high, f"{p}: expected {low} to {high}, measured {measured(p):.4g}"

@@ -111,7 +111,8 @@ BOTH = (CORE, CORE)
         pytest.param(Mix((NARROW, WIDE), Rules("equal")), id="equal, windows 1:4"),
         pytest.param(Mix(BOTH, Rules("weighted", weights={"a": 2})), id="weighted 2:1, two cores"),
         pytest.param(Mix((NARROW, WIDE), Rules("weighted", weights={"a": 3})), id="weighted 3:1, windows 1:4"),
-        pytest.param(Mix(BOTH, Rules("strict", order=("a", "b"))), id="strict, two cores"),
+        # What the first leaves: 1.6 % of the channel is 7 % of it.
+        pytest.param(Mix(BOTH, Rules("strict", order=("a", "b")), within=7), id="strict, two cores"),
         pytest.param(Mix(BOTH, Rules("regulated", limits={"b": 6 * GB})), id="regulated, one core"),
         pytest.param(Mix(BOTH, Rules("regulated", limits={"a": 5 * GB, "b": 10 * GB})), id="regulated, both"),
         pytest.param(Mix((CORE,), camera=camera(4, 1.0)), id="a core and a writing camera"),
@@ -184,6 +185,6 @@ def test_a_user_beside_a_camera() -> None:
 
 
 def test_one_user_first() -> None:
-    """Alice's two decode steps, one of bob's beside them, and a part of the next prompts, until 265 ms."""
+    """Alice's two decode steps, one of bob's beside them, and a part of the next prompts, until 275 ms."""
     short = {"alice__prompt": 8, "bob__prompt": 8, "alice__output": 3, "bob__output": 2}
-    agree(*both("dual_replica_priority", run_until="265 ms", **short))
+    agree(*both("dual_replica_priority", run_until="275 ms", **short))

@@ -30,12 +30,15 @@ def refresh(time: int, bank: int = 0, rank: int = 0) -> Line:
 
 
 # (rule, channel, legal commands, the command that is legal at its clock and not one clock earlier); times by the
-# timing files: LPDDR4-4266 tRCD 39 tRAS 90 tRPpb 39 tRPab 45 tRC 129 tRRD 22 tFAW 86, DDR4 tRRD 4/8 tCCD 4/8, ...
+# timing files, of LPDDR4 two clocks more from a long command to a short one and two less from a short one to a long
+# one: LPDDR4-4266 tRCD 39 tRAS 90 tRPpb 39 tRPab 45 tRC 129 tRRD 22 tFAW 86, DDR4 tRRD 4/8 tCCD 4/8, ...
 RULES: list[tuple[str, Channel, list[Line], Line]] = [
     ("tRCD", LPDDR4, [a(0)], (39, RD, 0, 0, 0)),
-    ("tRAS", LPDDR4, [a(0)], (90, PRE, 0, 0, 0)),
-    ("bank busy", LPDDR4, [a(0), (100, PRE, 0, 0, 0)], a(139)),
-    ("bank busy", LPDDR4, [a(0), (100, PREA, 0, 0, 0)], a(145)),
+    ("tRAS", LPDDR4, [a(0)], (90 + 2, PRE, 0, 0, 0)),
+    ("tRAS", LPDDR5, [a(0)], (34, PRE, 0, 0, 0)),
+    ("bank busy", LPDDR4, [a(0), (100, PRE, 0, 0, 0)], a(139 - 2)),
+    ("bank busy", LPDDR4, [a(0), (100, PREA, 0, 0, 0)], a(145 - 2)),
+    ("bank busy", LPDDR5, [a(0), (100, PRE, 0, 0, 0)], a(115)),
     ("bank busy", LPDDR4, [a(0), (100, PREA, 0, 0, 0)], (145, REF, 0, 0, -1)),
     ("tRRD_L", LPDDR4, [a(0)], a(22, bank=1)),
     ("tRRD_L", DDR4, [a(0)], a(8, bank=3)),
@@ -53,12 +56,13 @@ RULES: list[tuple[str, Channel, list[Line], Line]] = [
     ("rank switch", LPDDR4X, [a(0), a(4, rank=1), (40, RD, 0, 0, 0)], (40 + 9, RD, 1, 0, 0)),
     ("rank switch", LPDDR4X, [a(0), a(4, rank=1), (40, WR, 0, 0, 0)], (40 + 9, WR, 1, 0, 0)),
     ("RD to WR, other rank", LPDDR4X, [a(0), a(4, rank=1), (40, RD, 0, 0, 0)], (40 + 27 + 1, WR, 1, 0, 0)),
-    ("bank busy", LPDDR4, [(0, REF, 0, 0, -1)], a(599)),
-    ("bank busy", LPDDR4, [(0, REF, 0, 0, -1)], a(599, bank=7)),
-    ("bank busy", LPDDR4, [refresh(0, 5)], a(300, bank=5)),
+    ("bank busy", LPDDR4, [(0, REF, 0, 0, -1)], a(599 - 2)),
+    ("bank busy", LPDDR4, [(0, REF, 0, 0, -1)], a(599 - 2, bank=7)),
+    ("bank busy", LPDDR4, [(0, REF, 0, 0, -1)], (599, REF, 0, 0, -1)),
+    ("bank busy", LPDDR4, [refresh(0, 5)], a(300 - 2, bank=5)),
     ("bank busy", LPDDR4, [a(0), (100, PRE, 0, 0, 0)], refresh(139)),
-    ("tRRD_L", LPDDR4, [refresh(0)], a(22, bank=1)),
-    ("tRRD_L", LPDDR4, [a(0)], refresh(22, 1)),
+    ("tRRD_L", LPDDR4, [refresh(0)], a(22 - 2, bank=1)),
+    ("tRRD_L", LPDDR4, [a(0)], refresh(22 + 2, 1)),
     ("tRRD_L", DDR4, [refresh(0)], a(8, bank=3)),
     ("tRRD_L", DDR4, [a(0)], refresh(8, 3)),
     ("tRRD_S", DDR4, [refresh(0)], a(4, bank=4)),
@@ -115,7 +119,7 @@ def test_a_write_of_one_rank_and_a_read_of_another_share_the_data_bus(check: Che
     [
         ([(50, RD, 0, 0, 0)], "row None is open, not 0"),
         ([a(0, row=7), (50, WR, 0, 0, 8)], "row 7 is open, not 8"),
-        ([a(0), (90, PRE, 0, 0, 0), (200, RD, 0, 0, 0)], "row None is open, not 0"),
+        ([a(0), (92, PRE, 0, 0, 0), (200, RD, 0, 0, 0)], "row None is open, not 0"),
         ([a(0), a(500, row=1)], "row 0 is open"),
         ([(50, PRE, 0, 0, -1)], "no row is open"),
         ([(50, PREA, 0, 0, -1)], "no row of the rank is open"),

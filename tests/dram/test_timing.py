@@ -37,13 +37,32 @@ def test_write_to_read_is_longer_within_a_bank_group() -> None:
 
 
 def test_read_to_precharge() -> None:
-    # tRTP 17 and the column command's second half
+    # tRTP 17 and the read's second half
     assert LPDDR4.timing.read_to_precharge == 17 + 2 == 19
 
 
 def test_write_to_precharge() -> None:
-    # WL 18 + tDQSS 1 + BL 8 + tWR 39 + the column command's second half
+    # WL 18 + tDQSS 1 + BL 8 + tWR 39 + the write's second half
     assert LPDDR4.timing.write_to_precharge == 18 + 1 + 8 + 39 + 2 == 68
+
+
+def test_what_follows_a_command_of_another_length() -> None:
+    # DRAMSys 5.1, CheckerLPDDR4.cpp: ACT to PREPB tRAS + 2 tCK; PREPB, PREAB, REFAB, REFPB to ACT 2 tCK less than tRP
+    # and tRFC say, since an activate ends four clocks after it begins and the others two.
+    t = LPDDR4.timing
+    assert t.activate_to_precharge == 90 + 2
+    assert [t.precharge_to_activate(all_banks) for all_banks in (False, True)] == [39 - 2, 45 - 2]
+    assert [t.refresh_to_activate(all_banks) for all_banks in (False, True)] == [300 - 2, 599 - 2]
+
+
+@pytest.mark.parametrize("name", timing_names())
+def test_the_second_half_is_the_difference_of_the_lengths(name: str) -> None:
+    # LPDDR4 counts from last clocks; the sources of the other sets count from first ones (lpddr5.py: "all measured from
+    # ACT-1").
+    t = channel(f"{name}x64").timing
+    long_less_short = t.command.activate - t.command.precharge
+    assert t.command.column - t.command.precharge == t.extra.half
+    assert t.extra.half == (long_less_short if t.family.startswith("LPDDR4") else 0)
 
 
 def test_read_data_is_complete() -> None:

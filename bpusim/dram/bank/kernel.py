@@ -55,11 +55,12 @@ def _record(names: str) -> np.dtype[np.void]:
 
 
 CONFIG = _record(
-    "rcd rp_pb rp_ab ras rc rrd_s rrd_l faw ccd_s ccd_l rank rd_wr wr_rd_s wr_rd_l rd_pre wr_pre done refi rfc_ab "
+    "rcd rp_pb rp_ab ras rc half rrd_s rrd_l faw ccd_s ccd_l rank rd_wr wr_rd_s wr_rd_l rd_pre wr_pre done refi rfc_ab "
     "rfc_pb rank_wr_rd burst busy_act busy_col busy_pre busy_ref banks groups ranks reads writes high low cap age fifo "
     "closed refresh mode"
 )
-"""Spacings in clocks, the device, and the controller."""
+"""Clocks between commands, from first clock to first clock; the device; the controller. ``half``: a refresh comes so
+much later than an activate could (:class:`bpusim.dram.timing.Extra`), and counts as an activate so much earlier."""
 MASTER = _record(
     "kind base region chunk pitch write count window gap background seed pace path level cost group places open on "
     "period index out ready served last bank row next_write segment offset head tail queued fine tag backlog dropped "
@@ -405,7 +406,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                         continue
                     b0 = r * per_rank + (rank.refresh_bank if per_bank else 0)
                     b1 = b0 + (1 if per_bank else per_rank)
-                    waits, is_open, pre, act = False, False, base, base
+                    waits, is_open, pre, act = False, False, base, -NEVER
                     for b in range(b0, b1):
                         bank = banks[b]
                         waits = waits or bank.opened_for >= 0
@@ -414,8 +415,8 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                             pre = max(pre, bank.pre_ready)
                         act = max(act, bank.act_ready)
                     if per_bank:
-                        act = max(act, rank.refresh_ok, gates[4 * banks[b0].part + ACT])
-                    t = pre if is_open else act
+                        act = max(act, rank.refresh_ok - c.half, gates[4 * banks[b0].part + ACT])
+                    t = pre if is_open else max(act + c.half, base)
                     if not waits and t < when:
                         when, sort, key, target = t, t, -NEVER, r
                         command = (PRE if per_bank else PREA) if is_open else (REFB if per_bank else REF)
@@ -638,14 +639,13 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
             for b in range(b0, b1):
                 banks[b].act_ready = when + (c.rfc_pb if per_bank else c.rfc_ab)
             if per_bank:
-                faw[4 * target + rank.faw_at] = when
+                at = when - c.half
+                faw[4 * target + rank.faw_at] = at
                 rank.faw_at = (rank.faw_at + 1) & 3
                 t = faw[4 * target + rank.faw_at] + c.faw
                 for k in range(target * groups, (target + 1) * groups):
-                    gates[4 * k + ACT] = max(
-                        gates[4 * k + ACT], t, when + (c.rrd_l if k == banks[b0].part else c.rrd_s)
-                    )
-                rank.refresh_ok = when + c.rfc_pb
+                    gates[4 * k + ACT] = max(gates[4 * k + ACT], t, at + (c.rrd_l if k == banks[b0].part else c.rrd_s))
+                rank.refresh_ok = when + c.rfc_pb + c.half
                 rank.refresh_bank = rank.refresh_bank + 1 if rank.refresh_bank + 1 < per_rank else 0
             rank.refresh_at += c.refi // per_rank if per_bank else c.refi
             rank.refresh_due = 0
