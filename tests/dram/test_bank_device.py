@@ -443,6 +443,14 @@ def test_bank_refreshes_of_two_ranks_do_not_keep_apart() -> None:
     assert [n for n in device.probe(780 + 391) if n[1] == REFB] == [(780, REFB, 0, 0), (780 + 390, REFB, 1, 0)]
 
 
+def test_time_goes_before_rank_however_far_off() -> None:
+    """tRAS 4000: the bank that was opened first is closed first, though the older request wants the other."""
+    ch = changed(LPDDR4, RAS=4000)
+    requests = [line(ch, bank=1), line(ch), line(ch, row=1), line(ch, bank=1, row=1)]
+    log = Device(ch, *((at, False) for at in requests)).probe(4100)
+    assert [n for n in log if n[1] == PRE] == [(1 + 4002, PRE, 0, 1), (23 + 4002, PRE, 0, 0)]
+
+
 # The command bus.
 
 

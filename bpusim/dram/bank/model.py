@@ -366,7 +366,8 @@ def _fresh(c: Any, masters: Sequence[Master], line: int) -> k.State:
         gates=np.zeros(4 * n_ranks * groups, dtype=np.int64),
         faw=np.full(4 * n_ranks, -k.NEVER, dtype=np.int64),
         free=np.arange(n_entries, dtype=np.int64),
-        live=np.zeros(2 * total, dtype=np.int64),
+        live=np.zeros(4 * total, dtype=np.int64),
+        ends=np.full(4, -1, dtype=np.int64),
         returns=np.zeros((len(masters), max(m.out for m in masters) + 2), dtype=np.int64),
         latency=np.zeros((len(masters), _LONGEST), dtype=np.int64),
     )
