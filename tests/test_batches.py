@@ -207,7 +207,7 @@ def test_contexts_multiply_what_a_batch_gains_until_the_channel_is_full(tmp_path
         )
         (tmp_path / "two.yaml").write_text(f"machine: bpu80\nmodels:\n{models}streams:\n{streams}", encoding="utf-8")
         two = simulate(tmp_path / "two.yaml").tokens_per_s
-        assert 23 / 17.1 < two / solo[n] < 2 * 0.8  # decode alone 1.35; prefill is bound by compute and doubles
+        assert 22.5 / 17.1 < two / solo[n] < 2 * 0.8  # decode alone 1.32; prefill is bound by compute and doubles
     assert solo[4] > 3 * solo[1]
 
 

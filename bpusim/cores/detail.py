@@ -49,6 +49,7 @@ def detail_of(
     before = _with(result.start, computed)[:-1]
     begin = np.minimum(np.maximum(computed - times.compute, before), computed)
     arrived = _arrived(call, result.start, fetches)
+    arrived[reads] -= arrived[reads] == computed[reads] + 1  # both are rounded to a picosecond, each by itself
     since = _with(result.start, arrived)[:-1]
     for first, flow in fetches:
         at = first - _offset(call)

@@ -110,7 +110,7 @@ def test_so_it_has_over_several_cores(n: int, live: int) -> None:
 def test_cores_gain_nearly_their_number_on_a_stack_of_convolutions() -> None:
     """BH-25: 1.00, 1.90, 2.80 there. Here the fixed part alone would leave 1.92 and 2.77. Barriers that cost nothing
     drain the DMA, so that each layer waits for the first of its weights: 1.87 and 2.67. So that board has no room for
-    barriers of 20 us (1.74, 2.41), nor for channels that pass through memory: 0.8 MB of them leave 1.56 and 1.93."""
+    barriers of 20 us (1.74, 2.41), nor for channels that pass through memory: 0.8 MB of them leave 1.56 and 1.92."""
     one = _stack(24, 1)
     free, paid, moved = ([one / _stack(24, n, *how) for n in (2, 3)] for how in ((), (0, "20 us"), (802_816,)))
     ideal = [one / (one - 24 * 0.4575 * (1 - 1 / n)) for n in (2, 3)]
@@ -118,7 +118,7 @@ def test_cores_gain_nearly_their_number_on_a_stack_of_convolutions() -> None:
     assert free == pytest.approx([1.90, 2.80], rel=0.05)
     assert all(f < i for f, i in zip(free, ideal, strict=True))
     assert paid == pytest.approx([one / (one / f + 23 * 0.020) for f in free], rel=1e-6)
-    assert moved == pytest.approx([1.56, 1.93], abs=0.01)
+    assert moved == pytest.approx([1.56, 1.92], abs=0.01)
 
 
 @cache
@@ -138,15 +138,15 @@ def _tpot(result: Result) -> float:
 
 def test_decode_over_two_cores_gains_what_the_channel_has_to_spare() -> None:
     """BH-53: 1.31 there, each card with a channel of its own. Here one core reads 17.1 of 25.6 GB/s and two together
-    23.1, so that no call can gain more than 1.35, even with barriers that cost nothing but what they drain."""
+    22.6, so that no call can gain more than 1.32, even with barriers that cost nothing but what they drain."""
     table = table_of(load_scenario(SCENARIOS / "tensor_split.yaml"))
     dma = machine_preset("bpu80").cores.dma
     alone, both = table.alone(dma.window, dma.latency, dma.port), table.capacity(2)
-    assert (alone, both) == (17_100_000_000, pytest.approx(23.05e9, rel=1e-3))
+    assert (alone, both) == (17_100_000_000, pytest.approx(22.56e9, rel=1e-3))
     one, two = (chat(_decode(n), "alice").breakdown_ms for n in (1, 2))
     in_calls = [sum(b[c] for c in ("compute", "dram", "contention", "dispatch", "sync")) for b in (one, two)]
     assert 0.98 * both / alone < in_calls[0] / in_calls[1] < both / alone
-    assert _tpot(_decode(1)) / _tpot(_decode(2)) == pytest.approx(1.28, abs=0.01)  # the host's 8.7 ms stay
+    assert _tpot(_decode(1)) / _tpot(_decode(2)) == pytest.approx(1.26, abs=0.01)  # the host's 8.7 ms stay
     assert one["host"] == two["host"]
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lone_core import GHZ, NS, RATE, FakePort, call_of, core_on, op, run
-from programs import programs, worlds
-from worlds import World, play
+from programs import program, programs, worlds
+from worlds import Work, World, play
 
 from bpusim.cores import CallResult
 from bpusim.dram import FlowChannel, Ideal, Rules
@@ -170,6 +170,19 @@ def check(details: list[CallDetail]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(world=worlds(programs()))
+@example(
+    world=World(
+        works=tuple(
+            Work(
+                trace=program([(0, 0, 0, 1, None, False), (1, 0, 0, 1, None, False)], 1), kvs=(0,), start=start, room=1,
+                op_overhead=0, layer_sync=0, window=1_000_000, path=1000, hz=10**9, limit=10**10,
+            )
+            for start in (0, 1)
+        ),
+        flows=(), clocks=(), limits=(), background=(), policy="proportional", speeds=(),
+        behaviour=Ideal(10**10),
+    )
+)  # fmt: skip
 def test_shares_of_ops_sum_to_their_call_and_units_do_one_thing_at_a_time(world: World) -> None:
     seen = play(world, "exact")
     check(seen.details)
