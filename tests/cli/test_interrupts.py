@@ -19,6 +19,8 @@ import os, signal, sys
 from bpusim.cli import main
 from bpusim.cli.interrupts import Interrupts
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
+
 def at(look, *signals):
     asked, looks = Interrupts.asked, []
     def counted(self):
