@@ -363,7 +363,8 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                 only = -1
         # While the command bus is busy nothing but an injection can happen: what it and the command before it touched
         # is looked at together.
-        if fresh and also < 0 and inject < base and inject < refresh_next and inject < horizon and not special:
+        skips = fresh and also < 0 and not special and not closed
+        if skips and inject < base and inject < refresh_next and inject < horizon:
             when = NEVER
         else:
             # What could each bank do that something touched?
