@@ -37,6 +37,10 @@ class OpRecorder(Recorder):
         self.ops += counters.ops
         super().call_ended(core, label, at, counters)
 
+    def calls_passed(self, core: str, label: str, since: Ps, calls: int, occupied: Ps, counters: CallCounters) -> None:
+        self.ops += counters.ops
+        super().calls_passed(core, label, since, calls, occupied, counters)
+
 
 def built(file: str) -> tuple[System, OpRecorder]:
     """The machine, and who counts its ops."""

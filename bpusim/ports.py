@@ -100,6 +100,9 @@ class Clock(Protocol):
 class Flow(Protocol):
     """A transfer under way. Bytes arrive at a rate that changes only at the instants in ``history``."""
 
+    then: Callable[[Flow], None] | None
+    """Called at the end."""
+
     @property
     def done(self) -> simpy.Event:
         """Succeeds when the last byte has arrived: for processes. Callbacks are cheaper (``then`` of :class:`Port`)."""
@@ -312,6 +315,11 @@ class Observer(Protocol):
 
     def call_ended(self, core: str, label: str, at: Ps, counters: CallCounters) -> None:
         """A core finished a call."""
+        ...
+
+    def calls_passed(self, core: str, label: str, since: Ps, calls: int, occupied: Ps, counters: CallCounters) -> None:
+        """So many calls of one kind have ended, the one in progress and those behind it but the last, in progress
+        ``since`` then. They took ``occupied`` together; ``counters`` are of all."""
         ...
 
     @property

@@ -1,8 +1,9 @@
 """What computes: BPU cores and the host's CPU cluster."""
 
-from bpusim.cores.bpu import BpuCore, CallResult, Merge
+from bpusim.cores.bpu import BpuCore, CallResult, Merge, Opening
 from bpusim.cores.host import HostCluster
 from bpusim.cores.plan import PlanBook
+from bpusim.cores.planned import Planned
 from bpusim.cores.pools import WHOLE, Affinity, CorePool, Laid
 from bpusim.cores.traffic import HostTraffic
 
@@ -16,5 +17,7 @@ __all__ = [
     "HostTraffic",
     "Laid",
     "Merge",
+    "Opening",
     "PlanBook",
+    "Planned",
 ]

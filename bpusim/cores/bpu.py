@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import simpy
 
@@ -15,23 +15,33 @@ from bpusim.cores.ladder import CallResult, Epoch, Ladder, Setting
 from bpusim.cores.passing import Passing
 from bpusim.cores.pieces import PartBook, pieces
 from bpusim.cores.plan import Plan, PlanBook, Timing
-from bpusim.cores.planned import PlannedRun
+from bpusim.cores.planned import Planned, PlannedRun
 from bpusim.cores.prepared import alone_of, times_of
 from bpusim.cores.recall import State
 from bpusim.cores.run import CallRun, TiledRun
 from bpusim.cores.tiles import Alone, CallTimes
 from bpusim.errors import SimulationError
 from bpusim.hardware import CoreSpec
-from bpusim.ports import CallCounters, Clock, Flow, LonePort, Observer, Port
+from bpusim.ports import MOVES, CallCounters, Clock, Flow, LonePort, Observer, Port
 from bpusim.trace import CallPart, CallProgram, ItemRange, moved_until
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["BpuCore", "CallResult", "Merge", "Sleep"]
+__all__ = ["BpuCore", "CallResult", "Merge", "Opening", "Sleep"]
 
 Merge = Literal["off", "exact", "on"]
 Sleep = tuple[Ps, Ps]
 _KEPT = 128
 """Calls whose item times are kept, and calls known to have no plan: a prefill with CPU ops has dozens."""
+
+
+class Opening(NamedTuple):
+    """A call that goes by a plan, in the first of its flows."""
+
+    call: CallProgram
+    plan: Plan
+    start: Ps
+    wakeup: Ps
+    flow: Flow
 
 
 @dataclass(slots=True)
@@ -124,15 +134,57 @@ class BpuCore:
         self._start = self._since = now = self.now
         self._fetches = [] if self.observer.wants_detail else None
         fences = self.pieces(call, bound) if bound is not None and not self.port.cuts else ()
-        plan = self._plan(call) if not fences else None
+        plan = self.plan(call) if not fences else None
         self._run = PlannedRun(self, call, plan) if plan is not None else TiledRun(self, call, self.times(call), fences)
         self.observer.call_started(self.name, label, now, call)
         latency = self.port.latency if call.bytes else 0  # of the first line
-        if self._sleep is not None:
-            self._wakeup = self._sleep[1] if now - self._idle_since > self._sleep[0] else 0
-            latency += self._wakeup
+        self._wakeup = self.wakes(now - self._idle_since)
+        latency += self._wakeup
         self._first_byte = now + latency
         self._wait(latency)
+
+    def wakes(self, idle: Ps) -> Ps:
+        """How long it takes to wake up after having been ``idle`` for so long."""
+        return self._sleep[1] if self._sleep is not None and idle > self._sleep[0] else 0
+
+    def plan(self, call: CallProgram) -> Plan | None:
+        """The plan that holds for the position of ``call``; None if there is none, or if nothing is to be merged."""
+        if self.merge == "off" or self._stalling.get(id(call)) is call:
+            return None
+        plan = self._find(call)
+        if plan is None:
+            self._stalling[id(call)] = call
+            if len(self._stalling) > _KEPT:
+                self._stalling.popitem(last=False)
+        return plan
+
+    def explain(self, run: Planned, start: Ps, end: Ps, wakeup: Ps) -> CallResult:
+        """Why a call took as long as it did, from ``start`` to ``end`` at the present setting."""
+        return self._ladder.explain(run.call, start, end, wakeup, run, [Epoch(end - start, self._setting)])
+
+    def counted(self, calls: Sequence[CallProgram]) -> CallCounters:
+        """What whole calls do at the present clock, all together."""
+        _, _, macs, issued, *rest = map(sum, zip(*(c.sums for c in calls), strict=True))
+        busy = sum(map(self.clock.cycles_to_ps, (c.mac_cycles for c in calls)))
+        moved = rest[-len(MOVES) :]
+        return CallCounters(busy, macs, issued, sum(len(c.ops) for c in calls), moved)
+
+    @property
+    def opening(self) -> Opening | None:
+        """The call in progress, if it is in the first flow of a plan, and nobody has disturbed or watches it."""
+        run, flow = self._run, self.flow
+        if flow is None or not isinstance(run, PlannedRun) or run.begun or self._watch or self._epochs:
+            return None
+        return Opening(self._call, run.plan, self._start, self._wakeup, flow) if self._fetches is None else None
+
+    @opening.setter
+    def opening(self, now: Opening) -> None:
+        """It has come to a later call of the same kind meanwhile."""
+        self._call, self._start, self._since = now.call, now.start, now.start
+        self._wakeup = now.wakeup
+        self._first_byte = now.start + now.wakeup + (self.port.latency if now.call.bytes else 0)
+        self._run, self.flow = PlannedRun(self, now.call, now.plan), now.flow
+        now.flow.then = self._arrived
 
     def at_boundary(self, bound: Ps, then: Callable[[], None]) -> bool:
         """Call ``then()`` at the end of the piece under way, the call being cut into pieces of ``bound``; False if that
@@ -238,7 +290,7 @@ class BpuCore:
 
     def estimate(self, call: CallProgram) -> Ps:
         """How long ``call`` takes with the channel to itself."""
-        plan = self._plan(call)
+        plan = self.plan(call)
         if plan is not None:
             alone = plan.alone(plan.sizes(call.at), self.port.rate_alone)
         else:
@@ -265,17 +317,6 @@ class BpuCore:
             if len(self._times) > _KEPT:
                 self._times.popitem(last=False)
         return kept
-
-    def _plan(self, call: CallProgram) -> Plan | None:
-        """The plan that holds for the position of ``call``; None if there is none, or if nothing is to be merged."""
-        if self.merge == "off" or self._stalling.get(id(call)) is call:
-            return None
-        plan = self._find(call)
-        if plan is None:
-            self._stalling[id(call)] = call
-            if len(self._stalling) > _KEPT:
-                self._stalling.popitem(last=False)
-        return plan
 
     def _set(self) -> Setting:
         s, port = self.spec, self.port

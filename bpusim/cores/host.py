@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from heapq import heappop, heappush
 
@@ -187,6 +187,29 @@ class HostCluster:
             pool.given.append(self.env.now if at is None else at)  # type: ignore[arg-type]
         if self._told:
             self.observer.host_gave(self.env.now if at is None else at)  # type: ignore[arg-type]
+
+    def aside_until(self, cores: int) -> list[Ps] | None:
+        """When each work that is set aside ends, if there is no other and nobody watches, and so many cores are alike
+        that work takes first; else None."""
+        if self._aside:
+            self._return()
+        watched = self._kept or self._told or self._timers is not None
+        if watched or self._line or self._working > len(self._aside) or self._pools[None][0].cores < cores:
+            return None
+        return [end for end, _ in self._aside]
+
+    def set_aside(self, ends: Iterable[Ps]) -> None:
+        """This work is set aside, and there is no other: later than when it was ``aside_until``."""
+        for pool in (self.fast, self.slow):
+            pool.free = pool.cores
+        pool = self._pools[None][0]
+        self._aside = sorted((end, pool is self.slow) for end in ends)
+        self._working = len(self._aside)
+        pool.free -= self._working
+
+    def span(self, duration: Ps) -> Ps:
+        """What ``duration`` is on a core that work takes first."""
+        return self._pools[None][0].span(duration)
 
     def look(self, *, slow: bool = False) -> tuple[list[Ps], list[Ps]]:
         """(when fast cores, or ``slow`` ones, were taken, when they were given back) since the last look; for a

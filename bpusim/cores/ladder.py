@@ -13,6 +13,7 @@ from operator import add
 from typing import NamedTuple
 
 from bpusim.cores.plan import PlanBook, Timing
+from bpusim.cores.planned import Planned
 from bpusim.cores.prepared import alone_of, times_of
 from bpusim.cores.run import CallRun
 from bpusim.trace import CallProgram
@@ -76,7 +77,7 @@ class Ladder:
         self._known: OrderedDict[tuple[int, Setting], tuple[CallProgram, Ps, Ps]] = OrderedDict()
 
     def explain(
-        self, call: CallProgram, start: Ps, end: Ps, wakeup: Ps, run: CallRun, epochs: Sequence[Epoch]
+        self, call: CallProgram, start: Ps, end: Ps, wakeup: Ps, run: CallRun | Planned, epochs: Sequence[Epoch]
     ) -> CallResult:
         """``epochs``: how long it had which setting; one that is the best is all of it."""
         total = end - start - wakeup

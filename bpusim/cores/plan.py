@@ -103,6 +103,10 @@ class Plan:
     """Values of the basis at both."""
     _tails: dict[float, Ps | None] = field(default_factory=dict, compare=False, repr=False)
 
+    def holds(self, kvs: Sequence[int]) -> bool:
+        """Whether it is good at this position."""
+        return all(map(le, self.low, kvs)) and all(map(le, kvs, self.high))
+
     def sizes(self, at: Sequence[int]) -> list[int]:
         """Bytes of each run."""
         return [sum(map(mul, r.bytes, at)) for r in self.runs]
@@ -152,7 +156,7 @@ class PlanBook:
             key = id(layout), tokens, len(kvs)
             _, plans = kept.get(key) or kept.setdefault(key, (layout, []))
             for found in plans:
-                if all(map(le, found.low, kvs)) and all(map(le, kvs, found.high)):
+                if found.holds(kvs):
                     return found
             narrow = bool(plans) and plans[0].low == plans[0].high and any(plans[0].high)  # its costs allow no other
             plan = plan_for(call, timing, wide=not narrow)

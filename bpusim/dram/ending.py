@@ -14,12 +14,13 @@ __all__ = ["Ending"]
 class Ending:
     """The end of a flow: a callback for cores, an event for processes, made only for those who ask."""
 
-    __slots__ = ("_done", "_env", "_then", "ended")
+    __slots__ = ("_done", "_env", "ended", "then")
 
     def __init__(self, env: simpy.Environment, then: Callable[[Flow], None] | None) -> None:
         self.ended = False
         self._env = env
-        self._then = then
+        self.then = then
+        """Called at the end."""
         self._done: simpy.Event | None = None
 
     @property
@@ -36,5 +37,5 @@ class Ending:
         self.ended = True
         if self._done is not None:
             self._done.succeed(self)
-        if self._then is not None:
-            self._then(self)  # type: ignore[arg-type]  # whoever inherits is a whole flow
+        if self.then is not None:
+            self.then(self)  # type: ignore[arg-type]  # whoever inherits is a whole flow

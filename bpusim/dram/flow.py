@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter
+from typing import NamedTuple
 
 import simpy
 
-from bpusim.alarm import alarm
+from bpusim.alarm import Clockwork, alarm
 from bpusim.dram.arbitration import PROPORTIONAL, Rules
 from bpusim.dram.background import Background
 from bpusim.dram.behaviour import Behaviour
@@ -24,10 +26,25 @@ from bpusim.hardware import MasterSpec
 from bpusim.ports import Observer, Passage
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["FlowChannel"]
+__all__ = ["FlowChannel", "Picture"]
 
 _NOTHING = Shares((), (), ())
 """What nobody gets."""
+
+
+_MIXES = 1024
+"""So many mixes of flows are remembered here."""
+
+
+class Picture(NamedTuple):
+    """What a channel is like at an instant."""
+
+    flows: list[tuple[Transmission, tuple[object, ...]]]
+    keys: list[tuple[int, float, float]]
+    armed: list[Ps]
+    first: Ps | None
+    shares: Shares
+    ports: list[tuple[FlowPort, int, float, int, int]]
 
 
 class FlowChannel:
@@ -42,6 +59,8 @@ class FlowChannel:
         background: Sequence[tuple[str, MasterSpec]] = (),
     ) -> None:
         self.env = env
+        self._time: simpy.Environment | Clockwork = env
+        self._alarm: Callable[[Ps, Callable[[object], None]], object] = partial(alarm, env)
         self.behaviour = self.made = behaviour
         self.part = 1.0
         """Of the clock the channel was made for."""
@@ -59,6 +78,8 @@ class FlowChannel:
         self._ending = False
         self._passage: Passage | None = None
         self._shares = _NOTHING
+        self._mixes: dict[tuple[object, ...], Shares] = {}
+        """What mixes of flows come to that all ask, without background masters."""
         self._since: Ps = 0
         self.governed = False
         """Whether somebody asks how busy it is."""
@@ -113,10 +134,46 @@ class FlowChannel:
     @property
     def free(self) -> bool:
         """Whether nothing moves, and nobody watches."""
+        return self.alone and not self._flows
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody but flows moves anything, and nobody watches."""
         return not (
-            self._flows or self._passage is not None or self._background or self._watched or self.metered
+            self._passage is not None or self._background or self._watched or self.metered
             or self.governed or self.part < 1.0
         )  # fmt: skip
+
+    @property
+    def flows(self) -> Sequence[Transmission]:
+        """Those under way."""
+        return self._flows
+
+    def alarmed(self, event: object) -> bool:
+        """Whether an event of the simulation is an alarm of its own."""
+        return getattr(event, "callbacks", None) == [self._expired]
+
+    def run_by(self, time: Clockwork | None) -> None:
+        """The time of somebody else counts from now on, who has its alarms too; None: that of the simulation."""
+        self._time = time or self.env
+        self._alarm = time.alarm if time is not None else partial(alarm, self.env)
+
+    def picture(self) -> Picture:
+        """What it is like, to be ``put_back`` to."""
+        ports = [(p, p.moved, p.waited, p.active, p.kind) for p in self._ports]
+        flows = [(f, f.picture()) for f in self._flows]
+        return Picture(flows, [*self._keys], [*self._armed], self._first, self._shares, ports)
+
+    def put_back(self, picture: Picture) -> None:
+        """It is as it was, its alarms included. Nobody but whose flows these are may have asked anything since."""
+        flows, self._keys, self._armed, self._first, self._shares, ports = picture
+        for flow, state in flows:
+            flow.put_back(state)
+        self._flows = [flow for flow, _ in flows]
+        for port, moved, waited, active, kind in ports:
+            port.moved, port.waited, port.active, port.kind = moved, waited, active, kind
+        for when in self._armed:
+            self._alarm(when - self._now(), self._expired)
 
     def hold(self, passage: Passage | None) -> None:
         """Whose flows pass alone; None: nobody's any more."""
@@ -166,9 +223,14 @@ class FlowChannel:
     def rerated(self, port: FlowPort) -> None:
         """A port runs at another rate: it is like no other port any more, and no mix is what it was."""
         port.kind = self._kind((port.name, port.limit))
-        self._sharing.forget()
+        self._forget()
         self._rated()
         self.reshare()
+
+    def _forget(self) -> None:
+        """No mix is what it was."""
+        self._sharing.forget()
+        self._mixes.clear()
 
     def set_clock(self, part: float) -> None:
         """Run the channel at ``part`` (above 0) of the clock it was made for, from now on."""
@@ -177,7 +239,7 @@ class FlowChannel:
         self.part = part
         self.behaviour = self.made.at_clock(part) if part != 1 else self.made
         self._sharing.behaviour = self.behaviour
-        self._sharing.forget()
+        self._forget()
         for port in self._ports:
             port.measure()
         for f in self._flows:
@@ -221,7 +283,7 @@ class FlowChannel:
         return {name: total / moved[name] for name, total in waited.items() if total and moved.get(name)}
 
     def _now(self) -> Ps:
-        return self.env.now  # type: ignore[return-value]  # integer by construction
+        return self._time.now  # type: ignore[return-value]  # integer by construction
 
     def _advance(self, now: Ps) -> None:
         """Account what background masters did since the last change: rates were constant, but for bursts while nobody
@@ -253,7 +315,7 @@ class FlowChannel:
         """Work out all rates anew and set the timer for the next end (later, while flows are being ended)."""
         if self._ending:
             return
-        now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
+        now: Ps = self._time.now  # type: ignore[assignment]  # integer by construction
         if self._background:
             self._advance(now)
         if self.governed:
@@ -262,7 +324,13 @@ class FlowChannel:
         if not flows and not self._background and not self._watched:
             self._shares, self._first = _NOTHING, None
             return
-        self._shares = shares = self._sharing.of(flows, self._keys, self._on, paced=self._paced > 0)
+        if self._paced or self._background:
+            shares = self._sharing.of(flows, self._keys, self._on, paced=self._paced > 0)
+        else:
+            mix = tuple(self._keys)
+            found = self._mixes.get(mix)
+            shares = found if found is not None else self._mixed(mix)
+        self._shares = shares
         first: Ps | None = None
         risen: list[Callable[[], None]] | None = None
         for f, rate, latency in zip(flows, shares.rates, shares.latencies, strict=True):
@@ -284,10 +352,17 @@ class FlowChannel:
             for tell in risen:
                 tell()
 
+    def _mixed(self, mix: tuple[object, ...]) -> Shares:
+        """What flows get that all ask, nobody else being there: of each mix it is asked once."""
+        if len(self._mixes) >= _MIXES:
+            self._mixes.clear()
+        shares = self._mixes[mix] = self._sharing.of(self._flows, self._keys, self._on, paced=False)
+        return shares
+
     def _arm(self, first: Ps, now: Ps) -> None:
         """A timer for what comes first. If one goes off before, there is no need for it: that one will see to it."""
         self._armed.append(first)
-        alarm(self.env, first - now, self._expired)
+        self._alarm(first - now, self._expired)
 
     def _helped(self, flows: Sequence[Transmission]) -> bool:
         """Whether flows that stand still would move with all bursts over."""

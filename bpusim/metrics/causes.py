@@ -72,6 +72,10 @@ class Ledger:
         if self.path is not None:
             self.path.append(("call", sum(charges)))
 
+    def clear(self) -> None:
+        """Nothing has been spent."""
+        self._spent = [0] * len(CAUSES)
+
     def close(self, total: Ps) -> None:
         """What no cause has claimed of ``total`` becomes ``other``."""
         self.add("other", total - sum(self._spent))

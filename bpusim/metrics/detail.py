@@ -217,6 +217,9 @@ class Detail:
         if self.ops_until is None and self._executions >= self.keep.ops:
             self.ops_until = at
 
+    def calls_passed(self, core: str, label: str, since: Ps, calls: int, occupied: Ps, counters: CallCounters) -> None:
+        """Not while it wants detail."""
+
     def call_ended(self, core: str, label: str, at: Ps, counters: CallCounters) -> None:
         """A core finished a call."""
         self.calls.append(CallSpan(core, label, self._started.pop(core), at, counters.ended))

@@ -43,6 +43,11 @@ class Both:
         for one in (self.first, self.second):
             one.call_started(core, label, at, work)
 
+    def calls_passed(self, core: str, label: str, since: Ps, calls: int, occupied: Ps, counters: CallCounters) -> None:
+        """To both."""
+        self.first.calls_passed(core, label, since, calls, occupied, counters)
+        self.second.calls_passed(core, label, since, calls, occupied, counters)
+
     def call_ended(self, core: str, label: str, at: Ps, counters: CallCounters) -> None:
         """A core finished a call."""
         for one in (self.first, self.second):

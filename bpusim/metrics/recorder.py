@@ -72,9 +72,16 @@ class Recorder:
 
     def call_ended(self, core: str, label: str, at: Ps, counters: CallCounters) -> None:
         """A core finished a call."""
-        duration = at - self._started.pop(core)
-        busy, macs, issued, _, moved, ended = counters
-        row = (int(ended), duration, busy, macs, issued, *moved)
+        self._count(core, label, int(counters.ended), at - self._started.pop(core), counters)
+
+    def calls_passed(self, core: str, label: str, since: Ps, calls: int, occupied: Ps, counters: CallCounters) -> None:
+        """A core finished several calls and is in the next one."""
+        self._started[core] = since
+        self._count(core, label, calls, occupied, counters)
+
+    def _count(self, core: str, label: str, calls: int, duration: Ps, counters: CallCounters) -> None:
+        busy, macs, issued, _, moved, _ = counters
+        row = (calls, duration, busy, macs, issued, *moved)
         totals = self._totals.get((core, label))
         self._totals[core, label] = list(map(add, totals, row)) if totals is not None else list(row)
 

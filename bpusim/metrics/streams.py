@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from bpusim.metrics.causes import Ledger
@@ -142,6 +142,13 @@ class ChatRecord:
         self.gaps.append(gap)
         if self.log is not None:
             self.log("token", request, begin, now, ledger)
+
+    def went_far(self, gaps: Iterable[Ps], ledger: Ledger) -> None:
+        """Several tokens of an answer are out, the last ones of which there is no log, with the causes of all."""
+        for gap in gaps:
+            self.gaps.append(gap)
+            self.tokens += 1
+        self.decode.take(ledger)
 
     def went(self, arrived: Ps, first: Ps, end: Ps, tokens: int, *, cold: bool = False) -> None:
         """A request is answered."""

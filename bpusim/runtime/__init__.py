@@ -1,7 +1,7 @@
 """The host's runtime: calls, policies, placement, memory, and the execution of a step."""
 
 from bpusim.runtime.calls import ORDINARY, Call, CoreView, Policy, Terms, Told
-from bpusim.runtime.executor import Executor, RuntimeOptions, Session
+from bpusim.runtime.executor import Answer, Executor, Leg, RuntimeOptions, Session
 from bpusim.runtime.loading import Loader, LoadTerms, Room
 from bpusim.runtime.memory import MemoryMap, Need, lay_out
 from bpusim.runtime.placement import PlacedModel, keep_weights, place, place_team
@@ -14,6 +14,7 @@ __all__ = [
     "HIGH",
     "ORDINARY",
     "POLICIES",
+    "Answer",
     "Call",
     "CoreQueue",
     "CoreView",
@@ -21,6 +22,7 @@ __all__ = [
     "Event",
     "Executor",
     "Fifo",
+    "Leg",
     "LoadTerms",
     "Loader",
     "MemoryMap",

@@ -11,7 +11,7 @@ import simpy
 
 from bpusim.alarm import Later
 from bpusim.cores import WHOLE, CallResult, CorePool, HostCluster, HostTraffic, Laid
-from bpusim.metrics import Ledger
+from bpusim.metrics import ChatRecord, Ledger
 from bpusim.runtime.batching import Batch
 from bpusim.runtime.calls import ORDINARY, Terms
 from bpusim.runtime.placement import PlacedModel
@@ -20,7 +20,7 @@ from bpusim.runtime.team import TeamQueue, Turns
 from bpusim.trace import CallProgram, CpuWork
 from bpusim.units import Ps
 
-__all__ = ["Executor", "RuntimeOptions", "Session"]
+__all__ = ["Answer", "Executor", "Leg", "RuntimeOptions", "Session"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,12 @@ class Session:
     ahead: Ps | simpy.Event | None = None
     prepared: int = 1
     batched: bool = False
+    submitted: Ps = 0
+    """When its call under way was."""
 
 
 @dataclass(slots=True)
-class _Leg:
+class Leg:
     """A call's way: its core's queue, that of the call behind it, what going there and coming back is charged to, what
     its preparation takes for any step and for each sequence."""
 
@@ -59,7 +61,7 @@ class _Leg:
     leaves: str
     preparation: Ps
     each: Ps
-    upcoming: _Leg | None = None
+    upcoming: Leg | None = None
     """The next call of the step, if it is prepared while this one runs."""
     final: bool = False
     """It is the last of the step."""
@@ -67,6 +69,26 @@ class _Leg:
     """Queues of which the shortest takes it, and the next one too."""
     shortest: Callable[[CoreQueue], int] = attrgetter("load")
     """How long a queue is."""
+
+
+@dataclass(slots=True, eq=False)
+class Answer:
+    """An answer that is being decoded: ``done`` of ``steps`` decode steps, over a cache of ``kv`` entries before the
+    first. ``begin``: of the step under way, with its causes so far in ``ledger``."""
+
+    index: int
+    session: Session
+    model: PlacedModel
+    record: ChatRecord
+    kv: int
+    steps: int
+    tpot: Ps | None
+    """From the begin of a step to its deadline."""
+    sampling: tuple[Ps, HostTraffic]
+    """What the host does after each step."""
+    ledger: Ledger
+    begin: Ps = 0
+    done: int = 0
 
 
 class Executor:
@@ -79,11 +101,13 @@ class Executor:
         self.host = host
         self.queues = queues
         self.options = options
-        self._routes: dict[tuple[str, str], list[list[_Leg]]] = {}
+        self._routes: dict[tuple[str, str], list[list[Leg]]] = {}
         self.batches: dict[str, Batch] = {}
         """By model, of those that serve several sequences a step."""
         self._teams: dict[str, TeamQueue] = {}
         self._turns = Turns()
+        self.answers: dict[Answer, None] = {}
+        """Those that are being decoded token by token, each step a call and what the host does for any."""
 
     def now(self) -> Ps:
         """Simulated time."""
@@ -133,6 +157,15 @@ class Executor:
         inside, session.batched = session.batched, more
         batch = self.batches.get(model.name) or self._batch(model)
         return batch.step(kv, session.terms.weight, deadline, ledger, inside=inside, stays=more)
+
+    def decoding(self, answer: Answer) -> None:
+        """An answer is being decoded, as far as :attr:`answers` are concerned."""
+        if answer.model.plain and self.options.memory_pool and not self.options.log_ops:
+            self.answers[answer] = None
+
+    def decoded(self, answer: Answer) -> None:
+        """It is no longer."""
+        self.answers.pop(answer, None)
 
     def pause(self, session: Session, model: PlacedModel) -> None:
         """The next decode step of a sequence is not due yet: its batch goes on without it."""
@@ -189,13 +222,20 @@ class Executor:
         if model.loader is not None:
             model.loader.room.leave()
 
-    def _route(self, model: PlacedModel, phase: str, kv: int | tuple[int, ...], tokens: int) -> list[list[_Leg]]:
+    def only_leg(self, model: PlacedModel, phase: str) -> Leg | None:
+        """The way of the one call of a phase, once a step has begun; None if there are more."""
+        match self._routes.get((model.name, phase)):
+            case [[leg]]:
+                return leg
+        return None
+
+    def _route(self, model: PlacedModel, phase: str, kv: int | tuple[int, ...], tokens: int) -> list[list[Leg]]:
         """The calls of a phase, part by part: where each goes, and what the way there and back is charged to."""
-        route: list[list[_Leg]] = []
+        route: list[list[Leg]] = []
         for part, (core, _) in enumerate(model.parts):
             segments = model.bind(part, phase, kv, tokens).segments
             calls = [k for k, s in enumerate(segments) if isinstance(s, CallProgram)]
-            legs: list[_Leg] = []
+            legs: list[Leg] = []
             for n, k in enumerate(calls):
                 call, last = segments[k], n + 1 == len(calls)
                 assert isinstance(call, CallProgram)
@@ -203,7 +243,7 @@ class Executor:
                 after_cpu = k > 0 and isinstance(segments[k - 1], CpuWork)
                 before_cpu = k + 1 < len(segments) and isinstance(segments[k + 1], CpuWork)
                 legs.append(
-                    _Leg(
+                    Leg(
                         self._line(model, core),
                         self._line(model, core if not last else model.parts[(part + 1) % len(model.parts)][0]),
                         phase,
@@ -232,7 +272,7 @@ class Executor:
         return self._teams[model.name]
 
     def _call(
-        self, session: Session, leg: _Leg, call: CallProgram, again: _Leg | None, ledger: Ledger, deadline: Ps | None
+        self, session: Session, leg: Leg, call: CallProgram, again: Leg | None, ledger: Ledger, deadline: Ps | None
     ) -> Generator[simpy.Event, Any, None]:
         """Submit one call and wait for its interrupt; prepare the next one meanwhile, if submit is async.
 
@@ -257,7 +297,7 @@ class Executor:
                 yield ahead
         done = host.work(prepare)
         queued, lost = (yield done) if done is not None else (0, 0)
-        submitted = self.now()
+        submitted = session.submitted = self.now()
         if queued:
             ledger.add("queueing", queued)
         if lost:
@@ -289,8 +329,8 @@ class Executor:
             session.ahead = host.aside(upcoming.preparation + upcoming.each * sequences)
             session.prepared = sequences
         result: CallResult = yield over
-        if result.start > submitted:
-            ledger.add("queueing", result.start - submitted)
+        if result.start > session.submitted:
+            ledger.add("queueing", result.start - session.submitted)
         ledger.add_call(result.causes)
         if result.suspended:
             ledger.add("queueing", result.suspended)

@@ -57,6 +57,13 @@ class PlacedModel:
             return self.team.cores
         return self.anywhere or tuple(core for core, _ in self.parts)
 
+    @property
+    def plain(self) -> bool:
+        """Whether a step serves one sequence on one core, and its weights are where they always are."""
+        return self.batch == 1 and len(self.parts) == 1 and not (
+            self.anywhere or self.team or self.loader or self.on_chip
+        )  # fmt: skip
+
     def bind(self, part: int, phase: str, kv: int | tuple[int, ...], tokens: int) -> Program:
         """A part at a position. Prefill chunks and frames come again and are kept; a decode step is bound each time."""
         warm = part in self.warm

@@ -163,6 +163,23 @@ class CoreQueue:
         else:
             self._run(entry)
 
+    def sole(self) -> tuple[str, str, Ps] | None:
+        """(stream, phase, when submitted) of the call on the core if it is whole, nobody waits, and nobody is told."""
+        entry = self._running
+        if entry is None or self._waiting or entry.result is not None or isinstance(entry, Place):
+            return None
+        if self._told is not None or self._journal is not None:
+            return None
+        return entry.stream, entry.phase, entry.submitted
+
+    def goes_on(self, program: CallProgram, submitted: Ps, deadline: Ps | None, calls: int) -> None:
+        """So many calls later, all of one stream: ``program`` is on the core, nobody else having come."""
+        entry = self._running
+        assert entry is not None
+        self._seq += calls
+        entry.program, entry.submitted, entry.deadline, entry.seq = program, submitted, deadline, self._seq
+        self._since = submitted
+
     @property
     def load(self) -> int:
         """Calls in line, and the one on the core."""
@@ -282,7 +299,7 @@ class CoreQueue:
         self._since = self._now()
         if self._journal is not None:
             self._write(entry, "resume" if entry.begun else "begin")
-        entry.begun = True
+        entry.begun, entry.seen = True, None  # the view knows the entry: without this, a cycle for each call
         if entry.program is not None:
             self._start(entry, entry.program)
         else:

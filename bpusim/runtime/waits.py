@@ -49,6 +49,12 @@ class CoreWaits:
         else:
             self.nothing += duration
 
+    def passed(self, now: Ps, *, host: Ps, dram: Ps) -> None:
+        """Up to ``now``, when a call began, it waited so long for the host, and in calls for data."""
+        self.host += host
+        self.dram += dram
+        self._since = now
+
     def ran(self, result: CallResult) -> None:
         """A call, or a part of one, is over."""
         self.dram += result.dram + result.scratchpad + result.contention

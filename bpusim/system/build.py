@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
+from heapq import heapify
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import simpy
 
@@ -23,6 +24,7 @@ from bpusim.runtime import CoreQueue, Event, Executor, MemoryMap, PlacedModel, P
 from bpusim.scenario import Scenario, load_scenario
 from bpusim.system.channels import channel_of, channel_warnings, port_of
 from bpusim.system.clocking import clock_warnings, clocks_of, control_clocks
+from bpusim.system.cruise import Cruise
 from bpusim.system.heating import MeteredRecorder, cooling_warnings, heat_of
 from bpusim.system.load import check_streams, load_traces, load_weights, memory_of, name_warnings, place_models
 from bpusim.system.outcome import host_warnings, machine_warnings, policy_warnings, result_of
@@ -45,22 +47,33 @@ class CountingEnvironment(simpy.Environment):
     """A SimPy environment that counts the events it has processed."""
 
     events = 0
+    cruise: Cruise | None = None
+    """Takes steps ahead where nothing else happens."""
     now = property(attrgetter("_now"))  # asked dozens of times a token: without a Python frame each time
+
+    def leap(self, now: Ps, to_come: list[Any]) -> None:
+        """All before ``now`` has happened, and this is ``to_come``, in any order."""
+        self._now = now
+        self._queue[:] = to_come
+        heapify(self._queue)
 
     def run_to(self, end: simpy.Event, stop: Callable[[], bool] | None = None) -> bool:
         """Process events until ``end`` is one of them, or ``stop()``, asked before the first event and after every
         :data:`SLICE`, says so; False if there are none left before that."""
-        step, events = self.step, self.events
+        step, events, cruise = self.step, self.events, self.cruise
         # Events come and go by the thousand and leave no cycles: looking for some so often costs a tenth of a run.
         often = gc.get_threshold()
         gc.set_threshold(100_000, *often[1:])
         try:
             while end.callbacks is not None and not (stop is not None and stop()):
-                for _ in range(SLICE):
+                look = events + SLICE
+                while events < look:
                     step()
                     events += 1
                     if end.callbacks is None:
                         break
+                    if cruise is not None and cruise.ready():
+                        events += cruise.run()
         except simpy.core.EmptySchedule:
             return False
         finally:
@@ -147,6 +160,8 @@ class System:
         events: list[Event] | None = [] if journal else None
         queues = {i: CoreQueue(env, core, _made(make), events) for i, core in enumerate(cores)}
         executor = Executor(env, host, queues, options)
+        if isinstance(channel, FlowChannel) and channel.alone and scenario.engine.merge != "off":
+            env.cruise = Cruise(env, channel, executor)
         streams, slots = streams_of(env, scenario, models, lengths, host, records=records)
         if kept is not None:
             log_steps(streams, kept.log)
@@ -230,8 +245,8 @@ def simulate(
     ``policy``: in place of the scenario's: a name, a class, or an object with ``pick(ready, core)``, of which each core
     gets a copy, so that the object itself stays as it is.
     With ``journal`` the result has what happened to each call, with ``detail`` what each op and transfer did.
-    ``watch``: told how far the run is, every 64 events; if it says True, the run ends there and the result,
-    of what had ended by then, is ``partial``.
+    ``watch``: told how far the run is, every 64 events, or up to 1,100 where steps are taken ahead; if it says True,
+    the run ends there and the result, of what had ended by then, is ``partial``.
     """
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario, set or {})

@@ -11,7 +11,7 @@ from bpusim.ports import BufferKind
 from bpusim.trace.basis import evaluator
 
 if TYPE_CHECKING:
-    from bpusim.trace.program import Program
+    from bpusim.trace.program import CallProgram, Program
     from bpusim.trace.table import PhaseTable
 
 __all__ = ["SCHEMA_VERSION", "UNITS", "Coefs", "Header", "Op", "Phase", "Repeat", "Tensor", "Trace", "buffer_kind"]
@@ -169,6 +169,12 @@ class Trace:
         """Bytes of activations that its core keeps on chip, if it says so."""
         size = self.header.target.get("activations")
         return int(str(size).partition(" ")[0]) if size is not None else None
+
+    def calls(self, phase: str, kvs: Sequence[int]) -> list[CallProgram]:
+        """The one call of a token's ``phase`` at each of these positions, as ``bind`` makes them one by one."""
+        if self.header.kv == "capacity":
+            kvs = [max(self.header.context - self.phase(phase).tokens, 0)] * len(kvs)
+        return self.table(phase).calls(kvs, 1)
 
     def bind(self, phase: str, *, kv: int | tuple[int, ...] = 0, tokens: int = 1) -> Program:
         """The phase at one position: ``kv`` cache entries before the step and ``tokens`` real tokens.

@@ -27,7 +27,13 @@ class CallProgram:
 
     __slots__ = ("_bound", "_items", "_tiling", "at", "bytes", "layout", "mix", "ops", "position", "sums")
 
-    def __init__(self, layout: CallLayout, at: tuple[int, ...], position: tuple[tuple[int, ...], int]) -> None:
+    def __init__(
+        self,
+        layout: CallLayout,
+        at: tuple[int, ...],
+        position: tuple[tuple[int, ...], int],
+        sums: list[int] | None = None,
+    ) -> None:
         self.layout = layout
         self.ops = layout.ops
         """Ops in program order, repeats unrolled."""
@@ -35,7 +41,7 @@ class CallProgram:
         """Values of the phase's basis here."""
         self.position = position
         """(``kv`` of each sequence, tokens)."""
-        self.sums: list[int] = layout.sums.dot(at).tolist()
+        self.sums: list[int] = layout.sums.dot(at).tolist() if sums is None else sums
         """Fields over all ops."""
         written = sum(self.sums[WRITES])
         self.bytes: int = sum(self.sums[MOVED])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import mul
 from typing import TYPE_CHECKING
@@ -78,6 +78,22 @@ class PhaseTable:
             tokens,
             tuple([CallProgram(s, at, position) if isinstance(s, CallLayout) else s.bind(at) for s in self.segments]),
         )
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is one call, without CPU ops."""
+        return len(self.segments) == 1 and isinstance(self.segments[0], CallLayout)
+
+    def calls(self, kvs: Sequence[int], tokens: int) -> list[CallProgram]:
+        """Of a phase that is one call: the call at each of these positions of one sequence. Raises
+        :class:`TraceError`."""
+        (layout,) = self.segments
+        assert isinstance(layout, CallLayout)
+        ats = [self.basis((kv,), tokens) for kv in kvs]
+        if sum(map(mul, self.largest, map(max, *ats, ats[0]))) >= 2**62:
+            return [call for kv in kvs for call in self.bind((kv,), tokens).calls]  # one of them may tell why
+        sums = (np.array(ats) @ layout.sums.T).tolist()
+        return [CallProgram(layout, at, ((kv,), tokens), row) for kv, at, row in zip(kvs, ats, sums, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

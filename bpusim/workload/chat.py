@@ -9,8 +9,9 @@ from typing import Any, Literal
 import simpy
 
 from bpusim.cores import HostTraffic
+from bpusim.hardware import HostSpec
 from bpusim.metrics import ChatRecord, Ledger, RequestRow
-from bpusim.runtime import Executor, PlacedModel, Session, Terms
+from bpusim.runtime import Answer, Executor, PlacedModel, Session, Terms
 from bpusim.units import Ps
 from bpusim.workload.draws import Ask
 from bpusim.workload.slots import Slots
@@ -182,22 +183,29 @@ class ChatStream:
         if told is not None:
             told(ledger)
         kv += prompt
-        for n in range(ask.output - 1):
-            begin = now()
+        answer = Answer(index, user.session, self.model, record, kv, ask.output - 1, tpot, self._sampling(spec), ledger)
+        if told is None and not self.pace and record.log is None:
+            executor.decoding(answer)
+        while answer.done < answer.steps:
+            begin = answer.begin = now()
             record.open[index] = ("decode", begin)
-            ledger = record.new_ledger()
+            ledger = answer.ledger = record.new_ledger()
             if self.pace and begin < begun + self.pace:
                 executor.pause(user.session, self.model)
                 yield executor.env.timeout(begun + self.pace - begin)
                 ledger.add("pacing", now() - begin)
             begun = now()
             due = begin + tpot if tpot is not None else None
-            more = n + 2 < ask.output  # nobody can prepare for a request that has not come
-            yield from executor.decode(user.session, self.model, kv + n, ledger, more=more, deadline=due)
+            at = answer.done
+            more = at + 1 < answer.steps  # nobody can prepare for a request that has not come
+            yield from executor.decode(user.session, self.model, kv + at, ledger, more=more, deadline=due)
             yield from self._sample(executor, ledger)
-            record.went_on(index, begin, now(), ledger)
+            # NOTE: it may be several steps further on by now: see :mod:`bpusim.system.cruise`.
+            record.went_on(index, answer.begin, now(), ledger)
+            answer.done += 1
             if told is not None:
                 told(ledger)
+        executor.decoded(answer)
         del record.open[index]
         executor.end(self.model)
         if give:
@@ -222,5 +230,9 @@ class ChatStream:
 
     def _sample(self, executor: Executor, ledger: Ledger) -> Generator[simpy.Event, Any, None]:
         """Read a row of logits, pick a token, send it out."""
-        spec, vocab = executor.host.spec, self.model.trace.header.vocab
-        return executor.on_host(vocab * spec.sample_per_entry + spec.per_token, "host", ledger, self._logits)
+        duration, traffic = self._sampling(executor.host.spec)
+        return executor.on_host(duration, "host", ledger, traffic)
+
+    def _sampling(self, spec: HostSpec) -> tuple[Ps, HostTraffic]:
+        """(time, bytes) of it."""
+        return self.model.trace.header.vocab * spec.sample_per_entry + spec.per_token, self._logits

@@ -1,0 +1,125 @@
+"""Decode steps in a loop of their own, while nothing else happens.
+
+Most of a run of chat models is decode: the same few events for each token, and in between nobody but the next token.
+Where every transfer under way is the first flow of a decode step that has its core to itself, the next event that is
+not theirs says how long nobody else will come. Until then the steps are taken by :class:`bpusim.system.lanes.Lane`,
+which does what the stream, the runtime, the core's line, the core and the host would do for such a step, in the same
+order and on the same channel, without their processes. Then all of them are put where they would be.
+
+They can be put only where they were found: each in the first flow of a step, which is most of the time. So the loop
+marks now and then how all was when it was like that, and goes back to there when somebody else is next. Results are the
+same to the last bit, the number of events included: ``pytest tests/system/test_cruise.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop
+from typing import TYPE_CHECKING
+
+import simpy
+
+from bpusim.runtime import CoreQueue
+from bpusim.system.lanes import CORES, Fleet, Lane, Mark, Start
+from bpusim.units import Ps
+
+if TYPE_CHECKING:
+    from bpusim.dram import FlowChannel
+    from bpusim.dram.flow import Picture
+    from bpusim.runtime import Answer, Executor
+    from bpusim.system.build import CountingEnvironment
+
+__all__ = ["Cruise"]
+
+_WORTH = 4
+"""It pays to begin if nobody else comes for so many times what the flows under way have left."""
+_EVENTS = 1024
+"""So many events in a row: whoever watches the run wants to be asked."""
+_MARKED = 64
+"""Events between two marks."""
+_NEVER: Ps = 1 << 200
+
+
+class Cruise:
+    """Takes decode steps ahead of the simulation, where nothing else happens."""
+
+    def __init__(self, env: CountingEnvironment, channel: FlowChannel, executor: Executor) -> None:
+        self._env = env
+        self._channel = channel
+        self._executor = executor
+        self._not_before: Ps = 0
+        """Until then somebody else comes too soon."""
+
+    def ready(self) -> bool:
+        """Whether it may be worth a look: there are as many flows as answers."""
+        answers = self._executor.answers
+        return bool(answers) and len(self._channel.flows) == len(answers) and self._env.now >= self._not_before
+
+    def run(self) -> int:
+        """Take steps until somebody else comes, if it is worth it: how many events that were."""
+        starts = self._starts()
+        if starts is None:
+            return 0
+        env, channel = self._env, self._channel
+        now: Ps = env.now
+        others = [e for e in env._queue if not channel.alarmed(e[3])]
+        until = min([int(e[0]) for e in others], default=_NEVER)
+        reserve = _WORTH * max([f.due - now if f.due is not None else _NEVER for f in channel.flows])
+        if until - now < reserve:
+            self._not_before = until
+            return 0
+        fleet = Fleet(now, len(starts))
+        for at, *_, event in sorted(e for e in env._queue if channel.alarmed(e[3])):
+            fleet.alarm(int(at) - now, event.callbacks[0])
+        channel.run_by(fleet)
+        lanes = [Lane(fleet, self._executor, start) for start in starts]
+        now, events, picture, marks = self._fly(fleet, lanes, until, until - reserve)
+        env.leap(now, others)
+        channel.run_by(None)
+        channel.put_back(picture)
+        self._executor.host.set_aside(m.ahead for m in marks if m.ahead is not None and m.ahead > now)
+        for lane, mark in zip(lanes, marks, strict=True):
+            lane.land(mark)
+        fleet.queue.clear()
+        return events
+
+    def _fly(self, fleet: Fleet, lanes: Sequence[Lane], until: Ps, late: Ps) -> tuple[Ps, int, Picture, list[Mark]]:
+        """Where all was when it was last such that it can be put there: (when, events before, channel, lanes). From
+        ``late`` on it is marked each time."""
+        queue, channel, n = fleet.queue, self._channel, len(lanes)
+        events, due = 0, _MARKED
+        kept = fleet.now, 0, channel.picture(), [lane.mark for lane in lanes]
+        while queue[0][0] < until:
+            fleet.now, _, then = heappop(queue)
+            then(None)
+            events += 1
+            if fleet.opening == n:
+                if events >= due or fleet.closing or fleet.now > late:
+                    kept = fleet.now, events, channel.picture(), [lane.mark for lane in lanes]
+                    due = events + _MARKED
+                    if events >= _EVENTS:
+                        break
+            elif fleet.stuck:
+                break
+        return kept
+
+    def _starts(self) -> list[Start] | None:
+        """Where all answers are, if each is in the first flow of a step and nobody else does anything."""
+        answers, host = self._executor.answers, self._executor.host
+        aside = host.aside_until(CORES * len(answers)) if self._channel.alone else None
+        if aside is None:
+            return None
+        starts = [self._start(answer) for answer in answers]
+        found = [s for s in starts if s is not None]
+        known = {s.ahead for s in found}
+        return found if len(found) == len(starts) and known.issuperset(aside) else None
+
+    def _start(self, answer: Answer) -> Start | None:
+        leg, ahead = self._executor.only_leg(answer.model, "decode"), answer.session.ahead
+        if leg is None or not isinstance(leg.queue, CoreQueue) or isinstance(ahead, simpy.Event):
+            return None
+        opening, sole = leg.queue.core.opening, leg.queue.sole()
+        if opening is None or sole != (answer.session.stream, leg.phase, opening.start):
+            return None
+        start = Start(answer, leg, leg.queue, opening, ahead)
+        return start if Lane.takes(start, self._executor) else None
