@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappush
-from itertools import count
 from typing import Any
 
 import simpy
 
 from bpusim.units import Ps
 
-__all__ = ["Clockwork", "Later", "Routine", "alarm"]
+__all__ = ["Later", "Routine", "alarm"]
 
 
 class _Alarm:
@@ -29,21 +27,6 @@ def alarm(env: simpy.Environment, delay: Ps, callback: Callable[[Any], None]) ->
     event = _Alarm(callback)
     env.schedule(event, delay=delay)  # type: ignore[arg-type]  # all that the loop asks of an event
     return event
-
-
-class Clockwork:
-    """Time without SimPy: alarms alone, in the order in which SimPy would have them."""
-
-    __slots__ = ("_number", "now", "queue")
-
-    def __init__(self, now: Ps) -> None:
-        self.now = now
-        self.queue: list[tuple[Ps, int, Callable[[Any], None]]] = []
-        self._number = count().__next__
-
-    def alarm(self, delay: Ps, callback: Callable[[Any], None]) -> None:
-        """Call ``callback(None)`` in ``delay``."""
-        heappush(self.queue, (self.now + delay, self._number(), callback))
 
 
 class Later(simpy.Event):

@@ -2,8 +2,7 @@
 
 from bpusim.cores.bpu import BpuCore, CallResult, Merge, Opening
 from bpusim.cores.host import HostCluster
-from bpusim.cores.plan import PlanBook
-from bpusim.cores.planned import Planned
+from bpusim.cores.plan import Plan, PlanBook
 from bpusim.cores.pools import WHOLE, Affinity, CorePool, Laid
 from bpusim.cores.traffic import HostTraffic
 
@@ -18,6 +17,6 @@ __all__ = [
     "Laid",
     "Merge",
     "Opening",
+    "Plan",
     "PlanBook",
-    "Planned",
 ]

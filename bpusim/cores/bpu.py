@@ -15,7 +15,7 @@ from bpusim.cores.ladder import CallResult, Epoch, Ladder, Setting
 from bpusim.cores.passing import Passing
 from bpusim.cores.pieces import PartBook, pieces
 from bpusim.cores.plan import Plan, PlanBook, Timing
-from bpusim.cores.planned import Planned, PlannedRun
+from bpusim.cores.planned import PlannedRun
 from bpusim.cores.prepared import alone_of, times_of
 from bpusim.cores.recall import State
 from bpusim.cores.run import CallRun, TiledRun
@@ -158,9 +158,10 @@ class BpuCore:
                 self._stalling.popitem(last=False)
         return plan
 
-    def explain(self, run: Planned, start: Ps, end: Ps, wakeup: Ps) -> CallResult:
-        """Why a call took as long as it did, from ``start`` to ``end`` at the present setting."""
-        return self._ladder.explain(run.call, start, end, wakeup, run, [Epoch(end - start, self._setting)])
+    @property
+    def ladder(self) -> Ladder | None:
+        """What explains its calls, while it is at its best."""
+        return self._ladder if self._setting is self._ladder.best else None
 
     def counted(self, calls: Sequence[CallProgram]) -> CallCounters:
         """What whole calls do at the present clock, all together."""

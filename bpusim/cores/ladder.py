@@ -13,7 +13,6 @@ from operator import add
 from typing import NamedTuple
 
 from bpusim.cores.plan import PlanBook, Timing
-from bpusim.cores.planned import Planned
 from bpusim.cores.prepared import alone_of, times_of
 from bpusim.cores.run import CallRun
 from bpusim.trace import CallProgram
@@ -77,21 +76,36 @@ class Ladder:
         self._known: OrderedDict[tuple[int, Setting], tuple[CallProgram, Ps, Ps]] = OrderedDict()
 
     def explain(
-        self, call: CallProgram, start: Ps, end: Ps, wakeup: Ps, run: CallRun | Planned, epochs: Sequence[Epoch]
+        self, call: CallProgram, start: Ps, end: Ps, wakeup: Ps, run: CallRun, epochs: Sequence[Epoch]
     ) -> CallResult:
         """``epochs``: how long it had which setting; one that is the best is all of it."""
-        total = end - start - wakeup
-        best, throttling = self.best, 0
-        latency = best.latency if call.bytes else 0
+        best = self.best
         if len(epochs) == 1 and epochs[0].setting is best:
-            real, unlimited = run.alone()
-            alone = min(total, latency + real) if run.contended else total
-        else:
-            real, unlimited = self._alone(call, best)
-            alone = min(total, latency + real)
-            throttling = total - alone
-            if run.contended:
-                throttling = min(throttling, max(round(run.throttled), self._slower(call, latency + real, epochs), 0))
+            return self.at_best(call, start, end, wakeup, *run.alone(), contended=run.contended)
+        total = end - start - wakeup
+        latency = best.latency if call.bytes else 0
+        real, unlimited = self._alone(call, best)
+        alone = min(total, latency + real)
+        throttling = total - alone
+        if run.contended:
+            throttling = min(throttling, max(round(run.throttled), self._slower(call, latency + real, epochs), 0))
+        return self._split(call, start, end, wakeup, alone, unlimited, throttling)
+
+    def at_best(
+        self, call: CallProgram, start: Ps, end: Ps, wakeup: Ps, real: Ps, unlimited: Ps, *, contended: bool
+    ) -> CallResult:
+        """Of a call at the best setting throughout. ``real``, ``unlimited``: how long it takes alone from its first
+        byte, with its scratchpad and with unlimited room."""
+        total = end - start - wakeup
+        latency = self.best.latency if call.bytes else 0
+        alone = min(total, latency + real) if contended else total
+        return self._split(call, start, end, wakeup, alone, unlimited, 0)
+
+    def _split(
+        self, call: CallProgram, start: Ps, end: Ps, wakeup: Ps, alone: Ps, unlimited: Ps, throttling: Ps
+    ) -> CallResult:
+        best, total = self.best, end - start - wakeup
+        latency = best.latency if call.bytes else 0
         unlimited = min(alone, latency + unlimited)
         timing = best.timing
         ops, layers = call.overheads

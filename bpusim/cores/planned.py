@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bpusim.cores.plan import Plan
 from bpusim.cores.run import CallRun, TiledRun
 from bpusim.cores.tiles import CallTimes
-from bpusim.ports import Flow, History, Port
+from bpusim.ports import Flow, History
 from bpusim.trace import CallProgram, ItemRange
 from bpusim.units import Ps
 
@@ -16,20 +15,17 @@ if TYPE_CHECKING:
     from bpusim.arrays import Ints
     from bpusim.cores.bpu import BpuCore
 
-__all__ = ["Planned", "PlannedRun"]
+__all__ = ["PlannedRun"]
 
 
-class Planned:
-    """A call that goes by its plan, whoever takes it: flows are started by ``fetch``, at ``port``."""
+class PlannedRun:
+    """A call that goes by its plan."""
 
-    __slots__ = (
-        "_at", "_before", "_ends", "_histories", "call", "contended", "fetch", "plan", "port", "sizes", "throttled",
-    )  # fmt: skip
+    __slots__ = ("_at", "_before", "_ends", "_histories", "call", "contended", "core", "plan", "sizes", "throttled")
 
-    def __init__(self, fetch: Callable[[ItemRange], None], port: Port, call: CallProgram, plan: Plan) -> None:
-        self.fetch, self.port, self.call, self.plan = fetch, port, call, plan
+    def __init__(self, core: BpuCore, call: CallProgram, plan: Plan) -> None:
+        self.core, self.call, self.plan = core, call, plan
         self.sizes = plan.sizes(call.at)
-        """Bytes of each of its flows."""
         self.contended, self.throttled = False, 0.0
         self._at = 0
         self._before: Ps = 0
@@ -52,7 +48,7 @@ class Planned:
             if ready > now:
                 return ready - now
         call = self.call
-        self.fetch(ItemRange(call, run.start, run.stop, self.sizes[k]))
+        self.core.fetch(ItemRange(call, run.start, run.stop, self.sizes[k]))
         return 0
 
     def arrived(self, flow: Flow) -> None:
@@ -66,23 +62,13 @@ class Planned:
         self._before = ends[-1]
         self._at = k + 1
 
-    def alone(self) -> tuple[Ps, Ps]:
-        """Nothing waits for room."""
-        duration = self.plan.alone(self.sizes, self.port.rate_alone)
-        return duration, duration
-
-
-class PlannedRun(Planned):
-    """A core's call that goes by its plan, and by its tiles if that holds no more."""
-
-    __slots__ = ("core",)
-
-    def __init__(self, core: BpuCore, call: CallProgram, plan: Plan) -> None:
-        super().__init__(core.fetch, core.port, call, plan)
-        self.core = core
-
     def caught_up(self, now: Ps) -> None:
         """Its flows have no pace."""
+
+    def alone(self) -> tuple[Ps, Ps]:
+        """Nothing waits for room."""
+        duration = self.plan.alone(self.sizes, self.core.port.rate_alone)
+        return duration, duration
 
     def computed(self) -> Ints:
         """By the histories of its flows."""

@@ -3,7 +3,17 @@
 from bpusim.dram.arbitration import Rules
 from bpusim.dram.behaviour import Behaviour, Ideal
 from bpusim.dram.flow import FlowChannel
+from bpusim.dram.plain import PlainChannel
 from bpusim.dram.table import FlowTable, flow_table
 from bpusim.dram.transmission import FlowPort
 
-__all__ = ["Behaviour", "FlowChannel", "FlowPort", "FlowTable", "Ideal", "Rules", "flow_table"]
+__all__ = [
+    "Behaviour",
+    "FlowChannel",
+    "FlowPort",
+    "FlowTable",
+    "Ideal",
+    "PlainChannel",
+    "Rules",
+    "flow_table",
+]

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from functools import partial
 from operator import attrgetter
-from typing import NamedTuple
 
 import simpy
 
-from bpusim.alarm import Clockwork, alarm
+from bpusim.alarm import alarm
 from bpusim.dram.arbitration import PROPORTIONAL, Rules
 from bpusim.dram.background import Background
 from bpusim.dram.behaviour import Behaviour
@@ -26,25 +24,12 @@ from bpusim.hardware import MasterSpec
 from bpusim.ports import Observer, Passage
 from bpusim.units import PS_PER_S, Ps
 
-__all__ = ["FlowChannel", "Picture"]
+__all__ = ["FlowChannel"]
 
 _NOTHING = Shares((), (), ())
 """What nobody gets."""
-
-
 _MIXES = 1024
 """So many mixes of flows are remembered here."""
-
-
-class Picture(NamedTuple):
-    """What a channel is like at an instant."""
-
-    flows: list[tuple[Transmission, tuple[object, ...]]]
-    keys: list[tuple[int, float, float]]
-    armed: list[Ps]
-    first: Ps | None
-    shares: Shares
-    ports: list[tuple[FlowPort, int, float, int, int]]
 
 
 class FlowChannel:
@@ -59,8 +44,6 @@ class FlowChannel:
         background: Sequence[tuple[str, MasterSpec]] = (),
     ) -> None:
         self.env = env
-        self._time: simpy.Environment | Clockwork = env
-        self._alarm: Callable[[Ps, Callable[[object], None]], object] = partial(alarm, env)
         self.behaviour = self.made = behaviour
         self.part = 1.0
         """Of the clock the channel was made for."""
@@ -78,7 +61,7 @@ class FlowChannel:
         self._ending = False
         self._passage: Passage | None = None
         self._shares = _NOTHING
-        self._mixes: dict[tuple[object, ...], Shares] = {}
+        self.mixes: dict[tuple[object, ...], Shares] = {}
         """What mixes of flows come to that all ask, without background masters."""
         self._since: Ps = 0
         self.governed = False
@@ -134,10 +117,10 @@ class FlowChannel:
     @property
     def free(self) -> bool:
         """Whether nothing moves, and nobody watches."""
-        return self.alone and not self._flows
+        return self.plain and not self._flows
 
     @property
-    def alone(self) -> bool:
+    def plain(self) -> bool:
         """Whether nobody but flows moves anything, and nobody watches."""
         return not (
             self._passage is not None or self._background or self._watched or self.metered
@@ -149,31 +132,21 @@ class FlowChannel:
         """Those under way."""
         return self._flows
 
+    @property
+    def ports(self) -> Sequence[FlowPort]:
+        """All of them."""
+        return self._ports
+
     def alarmed(self, event: object) -> bool:
         """Whether an event of the simulation is an alarm of its own."""
         return getattr(event, "callbacks", None) == [self._expired]
 
-    def run_by(self, time: Clockwork | None) -> None:
-        """The time of somebody else counts from now on, who has its alarms too; None: that of the simulation."""
-        self._time = time or self.env
-        self._alarm = time.alarm if time is not None else partial(alarm, self.env)
-
-    def picture(self) -> Picture:
-        """What it is like, to be ``put_back`` to."""
-        ports = [(p, p.moved, p.waited, p.active, p.kind) for p in self._ports]
-        flows = [(f, f.picture()) for f in self._flows]
-        return Picture(flows, [*self._keys], [*self._armed], self._first, self._shares, ports)
-
-    def put_back(self, picture: Picture) -> None:
-        """It is as it was, its alarms included. Nobody but whose flows these are may have asked anything since."""
-        flows, self._keys, self._armed, self._first, self._shares, ports = picture
-        for flow, state in flows:
-            flow.put_back(state)
-        self._flows = [flow for flow, _ in flows]
-        for port, moved, waited, active, kind in ports:
-            port.moved, port.waited, port.active, port.kind = moved, waited, active, kind
-        for when in self._armed:
-            self._alarm(when - self._now(), self._expired)
+    def take_back(self, flows: list[Transmission]) -> None:
+        """These flows are under way instead of those before, as they are. Its alarms are gone."""
+        self._flows, self._keys = flows, [f.key for f in flows]
+        self._paced = 0
+        self._armed.clear()
+        self.reshare()
 
     def hold(self, passage: Passage | None) -> None:
         """Whose flows pass alone; None: nobody's any more."""
@@ -194,11 +167,14 @@ class FlowChannel:
 
     def _alone_in_kind(self, flow: Transmission) -> None:
         """Two flows of one port share it: it is like no other port any more."""
-        port, own = flow.port, self._kind(flow.port.name)
-        if port.kind != own:
-            port.kind = own
+        if self.shared(flow.port):
             flow.rated()
             self._rated()
+
+    def shared(self, port: FlowPort) -> bool:
+        """Two flows share a port: whether it is no longer like others by that."""
+        before, port.kind = port.kind, self._kind(port.name)
+        return port.kind != before
 
     def _rated(self) -> None:
         """Some flows have other keys."""
@@ -230,7 +206,7 @@ class FlowChannel:
     def _forget(self) -> None:
         """No mix is what it was."""
         self._sharing.forget()
-        self._mixes.clear()
+        self.mixes.clear()
 
     def set_clock(self, part: float) -> None:
         """Run the channel at ``part`` (above 0) of the clock it was made for, from now on."""
@@ -283,7 +259,7 @@ class FlowChannel:
         return {name: total / moved[name] for name, total in waited.items() if total and moved.get(name)}
 
     def _now(self) -> Ps:
-        return self._time.now  # type: ignore[return-value]  # integer by construction
+        return self.env.now  # type: ignore[return-value]  # integer by construction
 
     def _advance(self, now: Ps) -> None:
         """Account what background masters did since the last change: rates were constant, but for bursts while nobody
@@ -315,7 +291,7 @@ class FlowChannel:
         """Work out all rates anew and set the timer for the next end (later, while flows are being ended)."""
         if self._ending:
             return
-        now: Ps = self._time.now  # type: ignore[assignment]  # integer by construction
+        now: Ps = self.env.now  # type: ignore[assignment]  # integer by construction
         if self._background:
             self._advance(now)
         if self.governed:
@@ -328,8 +304,7 @@ class FlowChannel:
             shares = self._sharing.of(flows, self._keys, self._on, paced=self._paced > 0)
         else:
             mix = tuple(self._keys)
-            found = self._mixes.get(mix)
-            shares = found if found is not None else self._mixed(mix)
+            shares = self.mixes.get(mix) or self.mixed(mix, flows)
         self._shares = shares
         first: Ps | None = None
         risen: list[Callable[[], None]] | None = None
@@ -352,17 +327,17 @@ class FlowChannel:
             for tell in risen:
                 tell()
 
-    def _mixed(self, mix: tuple[object, ...]) -> Shares:
-        """What flows get that all ask, nobody else being there: of each mix it is asked once."""
-        if len(self._mixes) >= _MIXES:
-            self._mixes.clear()
-        shares = self._mixes[mix] = self._sharing.of(self._flows, self._keys, self._on, paced=False)
+    def mixed(self, mix: tuple[tuple[int, float, float], ...], flows: Sequence[Transmission]) -> Shares:
+        """What flows with these keys get that all ask, nobody else being there: of each mix it is asked once."""
+        if len(self.mixes) >= _MIXES:
+            self.mixes.clear()
+        shares = self.mixes[mix] = self._sharing.of(flows, mix, self._on, paced=False)
         return shares
 
     def _arm(self, first: Ps, now: Ps) -> None:
         """A timer for what comes first. If one goes off before, there is no need for it: that one will see to it."""
         self._armed.append(first)
-        self._alarm(first - now, self._expired)
+        alarm(self.env, first - now, self._expired)
 
     def _helped(self, flows: Sequence[Transmission]) -> bool:
         """Whether flows that stand still would move with all bursts over."""

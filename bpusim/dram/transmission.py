@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bpusim.dram.ending import Ending
 from bpusim.dram.port import MasterPort
@@ -160,17 +160,6 @@ class Transmission(Ending):
         much more as the clock is, up to what it gets alone then."""
         caps = [self.port.rate_full, *(c for c in (self.limit, self.pace) if c is not None)]
         return duration * max(min(1.0 - rate / min(caps), 1.0 - self.part), 0.0) if min(caps) > 0 else 0.0
-
-    def picture(self) -> tuple[object, ...]:
-        """What it is like, to be ``put_back`` to."""
-        return (
-            self.key, self.rate, self.latency, self.waited, self.slowed, self.due, self.fresh, [*self.history],
-        )  # fmt: skip
-
-    def put_back(self, picture: tuple[Any, ...]) -> None:
-        """It is under way as it was."""
-        self.key, self.rate, self.latency, self.waited, self.slowed, self.due, self.fresh, self.history = picture
-        self.ended = False
 
     def finish(self, now: Ps) -> None:
         """The last byte has arrived."""

@@ -8,7 +8,8 @@ order and on the same channel, without their processes. Then all of them are put
 
 They can be put only where they were found: each in the first flow of a step, which is most of the time. So the loop
 marks now and then how all was when it was like that, and goes back to there when somebody else is next. Results are the
-same to the last bit, the number of events included: ``pytest tests/system/test_cruise.py``.
+same to the last bit, but for the number of events: what follows for certain is none here, and a flow's end needs no
+alarm. ``pytest tests/system/test_cruise.py`` compares.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from typing import TYPE_CHECKING
 
 import simpy
 
+from bpusim.dram.plain import FOREVER
 from bpusim.runtime import CoreQueue
 from bpusim.system.lanes import CORES, Fleet, Lane, Mark, Start
 from bpusim.units import Ps
 
 if TYPE_CHECKING:
     from bpusim.dram import FlowChannel
-    from bpusim.dram.flow import Picture
+    from bpusim.dram.plain import Picture
     from bpusim.runtime import Answer, Executor
     from bpusim.system.build import CountingEnvironment
 
@@ -37,7 +39,6 @@ _EVENTS = 1024
 """So many events in a row: whoever watches the run wants to be asked."""
 _MARKED = 64
 """Events between two marks."""
-_NEVER: Ps = 1 << 200
 
 
 class Cruise:
@@ -63,39 +64,42 @@ class Cruise:
         env, channel = self._env, self._channel
         now: Ps = env.now
         others = [e for e in env._queue if not channel.alarmed(e[3])]
-        until = min([int(e[0]) for e in others], default=_NEVER)
-        reserve = _WORTH * max([f.due - now if f.due is not None else _NEVER for f in channel.flows])
+        until = min([int(e[0]) for e in others], default=FOREVER)
+        reserve = _WORTH * max([f.due - now if f.due is not None else FOREVER for f in channel.flows])
         if until - now < reserve:
             self._not_before = until
             return 0
-        fleet = Fleet(now, len(starts))
-        for at, *_, event in sorted(e for e in env._queue if channel.alarmed(e[3])):
-            fleet.alarm(int(at) - now, event.callbacks[0])
-        channel.run_by(fleet)
+        fleet = Fleet(channel, now)
         lanes = [Lane(fleet, self._executor, start) for start in starts]
         now, events, picture, marks = self._fly(fleet, lanes, until, until - reserve)
         env.leap(now, others)
-        channel.run_by(None)
-        channel.put_back(picture)
+        flows = fleet.channel.give_back(picture)
         self._executor.host.set_aside(m.ahead for m in marks if m.ahead is not None and m.ahead > now)
         for lane, mark in zip(lanes, marks, strict=True):
-            lane.land(mark)
+            lane.land(mark, flows[lane.flow])
         fleet.queue.clear()
         return events
 
     def _fly(self, fleet: Fleet, lanes: Sequence[Lane], until: Ps, late: Ps) -> tuple[Ps, int, Picture, list[Mark]]:
         """Where all was when it was last such that it can be put there: (when, events before, channel, lanes). From
         ``late`` on it is marked each time."""
-        queue, channel, n = fleet.queue, self._channel, len(lanes)
+        queue, channel, n = fleet.queue, fleet.channel, len(lanes)
         events, due = 0, _MARKED
-        kept = fleet.now, 0, channel.picture(), [lane.mark for lane in lanes]
-        while queue[0][0] < until:
-            fleet.now, _, then = heappop(queue)
-            then(None)
+        kept = channel.now, 0, channel.picture(), [lane.mark for lane in lanes]
+        while True:
+            if queue and queue[0][0] <= channel.first:
+                if queue[0][0] >= until:
+                    break
+                channel.now, _, then = heappop(queue)
+                then(channel.now)
+            elif channel.first < until:
+                channel.advance()
+            else:
+                break
             events += 1
             if fleet.opening == n:
-                if events >= due or fleet.closing or fleet.now > late:
-                    kept = fleet.now, events, channel.picture(), [lane.mark for lane in lanes]
+                if events >= due or fleet.closing or channel.now > late:
+                    kept = channel.now, events, channel.picture(), [lane.mark for lane in lanes]
                     due = events + _MARKED
                     if events >= _EVENTS:
                         break
@@ -106,7 +110,7 @@ class Cruise:
     def _starts(self) -> list[Start] | None:
         """Where all answers are, if each is in the first flow of a step and nobody else does anything."""
         answers, host = self._executor.answers, self._executor.host
-        aside = host.aside_until(CORES * len(answers)) if self._channel.alone else None
+        aside = host.aside_until(CORES * len(answers)) if self._channel.plain else None
         if aside is None:
             return None
         starts = [self._start(answer) for answer in answers]
@@ -118,8 +122,10 @@ class Cruise:
         leg, ahead = self._executor.only_leg(answer.model, "decode"), answer.session.ahead
         if leg is None or not isinstance(leg.queue, CoreQueue) or isinstance(ahead, simpy.Event):
             return None
-        opening, sole = leg.queue.core.opening, leg.queue.sole()
-        if opening is None or sole != (answer.session.stream, leg.phase, opening.start):
+        opening, ladder, sole = leg.queue.core.opening, leg.queue.core.ladder, leg.queue.sole()
+        if opening is None or ladder is None or sole != (answer.session.stream, leg.phase, opening.start):
             return None
-        start = Start(answer, leg, leg.queue, opening, ahead)
+        flow = next(f for f in self._channel.flows if f is opening.flow)
+        cpu = next(p for p in self._channel.ports if p is self._executor.host.port)
+        start = Start(answer, leg, leg.queue, opening, flow, cpu, ladder, ahead)
         return start if Lane.takes(start, self._executor) else None

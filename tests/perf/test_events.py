@@ -104,10 +104,10 @@ def test_decode_does_not_grow_with_the_context(steps: Steps) -> None:
 
 
 def test_a_long_answer_is_taken_ahead(steps: Steps) -> None:
-    """But for a few steps at its begin and its end: some 600 events of 8,740."""
+    """But for a few steps at its begin and its end: some 700 events of 8,740."""
     ahead, all_of_them = (steps("dual_replica", dual(512), ahead=a) for a in (True, False))
     assert all_of_them > 8000
-    assert ahead <= 700
+    assert ahead <= 800
 
 
 def chunk(steps: Steps, merge: str) -> int:
