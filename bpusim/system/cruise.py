@@ -49,7 +49,7 @@ class Cruise:
         self._channel = channel
         self._executor = executor
         self._not_before: Ps = 0
-        """Until then somebody else comes too soon."""
+        """Until then it is not worth to try: somebody else comes too soon, or an answer is over."""
 
     def ready(self) -> bool:
         """Whether it may be worth a look: there are as many flows as answers."""
@@ -78,6 +78,7 @@ class Cruise:
         for lane, mark in zip(lanes, marks, strict=True):
             lane.land(mark, flows[lane.flow])
         fleet.queue.clear()
+        self._not_before = fleet.channel.now  # up to there it would be the same again
         return events
 
     def _fly(self, fleet: Fleet, lanes: Sequence[Lane], until: Ps, late: Ps) -> tuple[Ps, int, Picture, list[Mark]]:
