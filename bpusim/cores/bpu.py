@@ -171,6 +171,11 @@ class BpuCore:
         return CallCounters(busy, macs, issued, sum(len(c.ops) for c in calls), moved)
 
     @property
+    def opens(self) -> bool:
+        """Whether the call in progress is in the first flow of a plan."""
+        return self.flow is not None and isinstance(self._run, PlannedRun) and not self._run.begun
+
+    @property
     def opening(self) -> Opening | None:
         """The call in progress, if it is in the first flow of a plan, and nobody has disturbed or watches it."""
         run, flow = self._run, self.flow

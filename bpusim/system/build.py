@@ -160,7 +160,7 @@ class System:
         events: list[Event] | None = [] if journal else None
         queues = {i: CoreQueue(env, core, _made(make), events) for i, core in enumerate(cores)}
         executor = Executor(env, host, queues, options)
-        if isinstance(channel, FlowChannel) and channel.plain and scenario.engine.merge != "off":
+        if isinstance(channel, FlowChannel) and channel.plain and events is None and scenario.engine.merge != "off":
             env.cruise = Cruise(env, channel, executor)
         streams, slots = streams_of(env, scenario, models, lengths, host, records=records)
         if kept is not None:

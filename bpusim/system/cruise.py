@@ -23,7 +23,7 @@ import simpy
 from bpusim.dram.plain import FOREVER
 from bpusim.runtime import CoreQueue
 from bpusim.system.lanes import CORES, Fleet, Lane, Mark, Start
-from bpusim.units import Ps
+from bpusim.units import PS_PER_S, Ps
 
 if TYPE_CHECKING:
     from bpusim.dram import FlowChannel
@@ -33,12 +33,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Cruise"]
 
-_WORTH = 4
-"""It pays to begin if nobody else comes for so many times what the flows under way have left."""
+_WORTH = 8
+"""It pays to begin if nobody else comes for so many times what the first flow of a step takes alone."""
+_PAYS = 32
+"""A flight of fewer events has not paid."""
 _EVENTS = 1024
 """So many events in a row: whoever watches the run wants to be asked."""
 _MARKED = 64
 """Events between two marks."""
+_LOST = 256
+"""So many events without a mark: it may be long until lanes are in first flows together again."""
+_PATIENCE = 63
+"""Looks that are left out at most where one was in vain."""
 
 
 class Cruise:
@@ -50,14 +56,29 @@ class Cruise:
         self._executor = executor
         self._not_before: Ps = 0
         """Until then it is not worth to try: somebody else comes too soon, or an answer is over."""
+        self._pause = self._left = 0
+        """Looks to leave out behind one that was in vain, twice as many each time; those that are left of them."""
 
     def ready(self) -> bool:
-        """Whether it may be worth a look: there are as many flows as answers."""
+        """Whether it may be worth a look: nothing moves but the first flow of a step of each answer."""
         answers = self._executor.answers
-        return bool(answers) and len(self._channel.flows) == len(answers) and self._env.now >= self._not_before
+        if not answers or len(self._channel.flows) != len(answers) or self._env.now < self._not_before:
+            return False
+        for answer in answers:
+            if not self._executor.queues[answer.model.parts[0][0]].core.opens:
+                return False
+        if self._left:
+            self._left -= 1
+            return False
+        return True
 
     def run(self) -> int:
         """Take steps until somebody else comes, if it is worth it: how many events that were."""
+        events = self._taken()
+        self._pause = self._left = min(2 * self._pause + 1, _PATIENCE) if events < _PAYS else 0
+        return events
+
+    def _taken(self) -> int:
         starts = self._starts()
         if starts is None:
             return 0
@@ -65,7 +86,7 @@ class Cruise:
         now: Ps = env.now
         others = [e for e in env._queue if not channel.alarmed(e[3])]
         until = min([int(e[0]) for e in others], default=FOREVER)
-        reserve = _WORTH * max([f.due - now if f.due is not None else FOREVER for f in channel.flows])
+        reserve = _WORTH * max(round(f.bytes * PS_PER_S / f.alone) for f in channel.flows)
         if until - now < reserve:
             self._not_before = until
             return 0
@@ -75,7 +96,8 @@ class Cruise:
         env.leap(now, others)
         flows = fleet.channel.give_back(picture)
         self._executor.host.set_aside(m.ahead for m in marks if m.ahead is not None and m.ahead > now)
-        for lane, mark in zip(lanes, marks, strict=True):
+        # In the order in which their first calls ended: observers hear of them like that.
+        for lane, mark in sorted(zip(lanes, marks, strict=True), key=_first_end):
             lane.land(mark, flows[lane.flow])
         fleet.queue.clear()
         self._not_before = fleet.channel.now  # up to there it would be the same again
@@ -104,7 +126,7 @@ class Cruise:
                     due = events + _MARKED
                     if events >= _EVENTS:
                         break
-            elif fleet.stuck:
+            elif fleet.stuck or events >= due - _MARKED + _LOST:
                 break
         return kept
 
@@ -114,10 +136,13 @@ class Cruise:
         aside = host.aside_until(CORES * len(answers)) if self._channel.plain else None
         if aside is None:
             return None
-        starts = [self._start(answer) for answer in answers]
-        found = [s for s in starts if s is not None]
-        known = {s.ahead for s in found}
-        return found if len(found) == len(starts) and known.issuperset(aside) else None
+        starts: list[Start] = []
+        for answer in answers:
+            start = self._start(answer)
+            if start is None:
+                return None
+            starts.append(start)
+        return starts if {s.ahead for s in starts}.issuperset(aside) else None
 
     def _start(self, answer: Answer) -> Start | None:
         leg, ahead = self._executor.only_leg(answer.model, "decode"), answer.session.ahead
@@ -130,3 +155,7 @@ class Cruise:
         cpu = next(p for p in self._channel.ports if p is self._executor.host.port)
         start = Start(answer, leg, leg.queue, opening, flow, cpu, ladder, ahead)
         return start if Lane.takes(start, self._executor) else None
+
+
+def _first_end(landing: tuple[Lane, Mark]) -> Ps:
+    return landing[0].first_end

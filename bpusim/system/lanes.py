@@ -23,6 +23,10 @@ __all__ = ["CORES", "Fleet", "Lane", "Mark", "Start"]
 
 CORES = 2
 """CPU cores that a step takes at once at most."""
+_CLOSE = 3
+"""Steps before its last one from which on a lane is marked each time."""
+_LEFT = 8
+"""Steps that an answer must have left: fewer are not worth it."""
 _AHEAD = 64
 """Steps whose costs are worked out together."""
 
@@ -118,10 +122,12 @@ class Lane:
     @staticmethod
     def takes(start: Start, executor: Executor) -> bool:
         """Whether there are steps to come, each a call without CPU ops, with work for the host between two of them."""
-        answer = start.answer
-        if answer.done + 2 >= answer.steps or not answer.model.trace.table(start.leg.phase).whole:
+        answer, call = start.answer, start.opening.call
+        if answer.done + _LEFT >= answer.steps or not answer.model.trace.table(start.leg.phase).whole:
             return False
-        leaving = executor.host.spec.interrupt + executor.host.cache_ps(start.opening.call.written("io"))
+        if not all(start.opening.plan.sizes(call.at)):
+            return False
+        leaving = executor.host.spec.interrupt + executor.host.cache_ps(call.written("io"))
         duration, traffic = answer.sampling
         return leaving > 0 and duration > 0 and traffic.bytes > 0 and not answer.ledger.cold
 
@@ -131,13 +137,19 @@ class Lane:
         at = self._call, self._plan, self._start, self._wakeup
         return Mark(*at, len(self._steps), self._begin, self._entering, self._ahead)
 
+    @property
+    def first_end(self) -> Ps:
+        """When its first call was over."""
+        return self._steps[0].result.end if self._steps else 0
+
     def _submit(self, now: Ps) -> None:
         """A token is out: the doorbell for the next one, as soon as its call is prepared, and the core is at it."""
+        step, kv = self._first + len(self._steps), self.answer.kv
         if not self._calls:
-            step, kv = self._first + len(self._steps), self.answer.kv
-            steps = range(kv + step, kv + min(step + _AHEAD, self._last + 1))
+            steps = range(kv + step, kv + min(step + _AHEAD, self._last))
             self._calls = self.answer.model.trace.calls(self._leg.phase, steps)[::-1]
-            self._fleet.closing = self._fleet.closing or len(steps) < _AHEAD
+        if step + _CLOSE >= self._last:
+            self._fleet.closing = True
         call, plan = self._calls.pop(), self._plan
         if not plan.holds(call.position[0]):
             found = self._core.plan(call)

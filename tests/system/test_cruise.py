@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bpusim.dram import PlainChannel
 from bpusim.metrics import Result
 from bpusim.scenario import load_scenario
 from bpusim.system import System
+from bpusim.system.cruise import Cruise
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT / "traces"
@@ -133,6 +135,30 @@ def test_a_context_of_which_a_static_graph_reads_all(file: Path) -> None:
     scene = pair()
     scene["models"] = {"left": {**model(0), "trace": str(trace)}, "right": {**model(1), "trace": str(trace)}}
     assert taken(file, scene) > 300
+
+
+def test_a_flight_that_is_never_marked_again_has_an_end(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three users whose steps take most of their time on the host are hardly ever on their cores together."""
+    ends: list[int] = []
+    fly, advance = Cruise._fly, PlainChannel.advance
+
+    def flown(*arguments: Any) -> Any:
+        ends.append(0)
+        return fly(*arguments)
+
+    def counted(channel: PlainChannel) -> None:
+        ends[-1] += 1
+        advance(channel)
+
+    monkeypatch.setattr(Cruise, "_fly", flown)
+    monkeypatch.setattr(PlainChannel, "advance", counted)
+    slow = board(cores={"count": 3}, host={"cores": 6, "per_token": "2 s"})
+    scene = pair({"output": 800}, {"output": 831}, machine=slow)
+    scene["models"]["right"] = model(1, "1.5b")
+    scene["models"]["third"] = model(2, "3b")
+    scene["streams"]["carol"] = user("third", 862)
+    assert taken(file, scene) > 300
+    assert 10 < max(ends) < 1280
 
 
 # --- where others would notice
