@@ -252,6 +252,62 @@ def test_a_run_may_be_stopped_at_every_clock(pace: int, refresh: Any, page: Any)
     assert in_steps(case, [1]) == at_once(case)
 
 
+TWO_RANKS = [ch for ch in CHANNELS if ch.timing.device.ranks == 2]
+PLAIN = "co ba bg ra ro"
+
+
+def line(ch: Channel, row: int, bank: int, rank: int) -> int:
+    """The first line of a row of the first bank group, by the mapping PLAIN."""
+    bits = ch.mapping(PLAIN).bits
+    return (((row << bits["ra"] | rank) << bits["bg"] + bits["ba"]) | bank) << bits["co"]
+
+
+@st.composite
+def idle_rows(draw: st.DrawFn) -> Case:
+    """Requests to rows of two ranks under closed pages, so far apart that rows go idle between them."""
+    ch = draw(st.sampled_from(TWO_RANKS))
+    apart = st.builds(
+        Master,
+        kind=st.just("rand"),
+        count=st.integers(30, 120),
+        pace=st.floats(20, 60),
+        write=st.sampled_from([0, 0, 20]),
+        region=st.sampled_from([ch.line << 14, ch.line << 22]),
+        seed=st.integers(0, 2**20),
+    )
+    controller = st.builds(
+        Controller,
+        page=st.just("closed"),
+        refresh=st.sampled_from(["all_bank", "per_bank", "off"]),
+        arbitration=st.sampled_from(["polled", "first_come", "fair"]),
+    )
+    some = draw(st.lists(apart, min_size=2, max_size=4))
+    return Case(ch, tuple(some), draw(controller), draw(st.sampled_from(["RoBaCo", "RoCoBa"])))
+
+
+@given(case=idle_rows(), steps=st.lists(st.integers(1, 30), min_size=1, max_size=6).filter(lambda s: sum(s) >= 5))
+@settings(deadline=None, max_examples=100, derandomize=True)
+def test_a_run_may_be_stopped_when_a_row_is_idle(case: Case, steps: list[int]) -> None:
+    assert in_steps(case, steps) == at_once(case)
+
+
+@pytest.mark.parametrize("ch", TWO_RANKS, ids=lambda ch: ch.name)
+def test_an_idle_row_does_not_give_way_to_a_later_request_than_the_next(ch: Channel) -> None:
+    # A row of rank 0 goes idle when one of rank 1 is open for its request, and may be closed before that goes. A third
+    # bank's activate would be ready in between, but ranks behind.
+    s, rcd = ch.timing, ch.timing.timing.RCD
+    idle, switch = 1 + s.activate_to_precharge, s.rank_switch - s.timing.BL
+    row, other, third = ((line(ch, 0, bank, rank), 1, False) for bank, rank in ((0, 0), (1, 1), (2, 0)))
+    for after in range(switch):
+        for before in range(switch + 1):
+            two = (
+                Master("list", count=2, segments=(row, other), pace=idle - rcd + after),
+                Master("list", count=2, segments=(row, third), pace=idle - before),
+            )
+            case = Case(ch, two, Controller(page="closed", refresh="off"), PLAIN)
+            assert in_steps(case, [1]) == at_once(case)
+
+
 @pytest.mark.parametrize("age", [40, 60, 100])
 def test_a_run_may_be_stopped_when_a_request_grows_too_old(age: int) -> None:
     # A request is too old from a clock on, whether or not anything else happens at it.

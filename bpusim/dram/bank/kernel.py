@@ -284,6 +284,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
     # for each command of each bank group), and added when all slots that hold something are compared.
     low_bank, high_bank, also, fresh = 0, total, -1, True
     when, sort, key, command, target = NEVER, NEVER, NEVER, -1, -1
+    following = when, command, target
     refresh_next, n_plain, n_rest, holder, half = -1, 0, 0, -1, 2 * total
     one_gate = n_ranks * groups == 1
     for b in range(2 * total):
@@ -498,11 +499,10 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                             when, sort, key, best, holder = t, s, slot.key, i, i
             if best >= 0:
                 command, target = slots[U(best)].gate & 3, slots[U(best)].entry
-            if closed:  # rows that nobody queued wants are closed as soon as they may be
-                if command == _IDLE and (lines[U(target)].hit >= 0 or lines[U(total + target)].hit >= 0):
-                    fresh, low_bank, high_bank = True, 0, total
-                    command = -1
-                    continue
+            if closed:  # rows that nobody queued wants are closed as soon as they may be, if that is before all others
+                if command == _IDLE:
+                    when, command, target = following
+                following = when, command, target
                 for b in range(total):
                     bank = banks[U(b)]
                     if (
@@ -513,7 +513,7 @@ def advance(until, stop_at_end, config, segments, bits, st, log):
                     ):
                         t = max(bank.pre_ready, base)
                         if t < when:
-                            when, sort, key, command, target = t, t, NEVER, _IDLE, b
+                            when, command, target = t, _IDLE, b
             low_bank, high_bank, also, fresh = 0, 0, -1, False
         # What comes first?
         if look > refresh_next:
