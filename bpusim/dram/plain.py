@@ -159,6 +159,10 @@ class PlainChannel:
     def _real(self, flow: PlainFlow) -> Transmission:
         return Transmission(self._channel, flow.port, _Lump(flow.bytes, flow.mix), None, None, None, None)
 
+    def clear(self) -> None:
+        """Nothing moves on it any more."""
+        self._flows.clear()
+
     def picture(self) -> Picture:
         """What it is like."""
         flows = [

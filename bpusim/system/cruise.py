@@ -99,7 +99,7 @@ class Cruise:
         # In the order in which their first calls ended: observers hear of them like that.
         for lane, mark in sorted(zip(lanes, marks, strict=True), key=_first_end):
             lane.land(mark, flows[lane.flow])
-        fleet.queue.clear()
+        fleet.over()
         self._not_before = fleet.channel.now  # up to there it would be the same again
         return events
 

@@ -81,6 +81,11 @@ class Fleet:
         self.stuck = False
         """Whether one can not go on like this."""
 
+    def over(self) -> None:
+        """Nothing is to come: what would, knows the lanes, and they know it."""
+        self.queue.clear()
+        self.channel.clear()
+
     def at(self, when: Ps, then: Callable[[Ps], None]) -> None:
         """Call ``then(when)`` at that time."""
         heappush(self.queue, (when, self._number(), then))
