@@ -18,6 +18,7 @@ from bpusim.alarm import alarm
 from bpusim.dram.arbitration import PROPORTIONAL, Rules
 from bpusim.dram.background import Background
 from bpusim.dram.behaviour import Behaviour
+from bpusim.dram.moving import take
 from bpusim.dram.sharing import Shares, Sharing
 from bpusim.dram.transmission import FlowPort, Transmission
 from bpusim.hardware import MasterSpec
@@ -100,7 +101,8 @@ class FlowChannel:
     def resume(self, flow: Transmission, begin: Ps) -> None:
         """Take in a flow that began earlier and has been alone since."""
         self._take_in(flow)
-        flow.take(flow.alone, flow.port.latency_alone, begin)
+        take(flow, flow.alone, flow.port.latency_alone, begin)
+        flow.fresh = False
         self.reshare()
 
     def _take_in(self, flow: Transmission) -> None:
@@ -312,7 +314,10 @@ class FlowChannel:
             if rate != f.rate or f.fresh:
                 if f.rising is not None and 0 < f.rate < min(rate, f.alone):
                     risen = [*(risen or ()), f.rising]
-                f.take(rate, latency, now)
+                if f.part < 1.0 or self.part < 1.0:
+                    f.throttle(now)
+                take(f, rate, latency, now)
+                f.fresh = False
             due = f.due
             if due is not None and (first is None or due < first):
                 first = due

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from bpusim.dram.ending import Ending
+from bpusim.dram.moving import arrive
 from bpusim.dram.port import MasterPort
-from bpusim.ports import CRUMB, Flow, Passage, TransferList
+from bpusim.ports import Flow, Passage, TransferList
 from bpusim.units import PS_PER_S, Ps
 
 if TYPE_CHECKING:
@@ -68,16 +69,13 @@ class Transmission(Ending):
         self.rate = -1.0
         self.latency = 0.0
         self.waited = 0.0
-        """Bytes up to the last row of the history times their latency."""
         self.slowed = False
         self.throttled = 0.0
         """ps that a slow channel clock has cost, up to the last row of the history."""
         self.part = channel.part
         """Of its full clock that the channel has had since then."""
         self.due: Ps | None = None
-        """When the last byte arrives at the present rate; None if it stands still."""
         self.history: list[tuple[Ps, float, float, float]] = []
-        """Its rates so far; once it is done, the last row is its end."""
         self.rated()
 
     def rated(self) -> None:
@@ -95,7 +93,6 @@ class Transmission(Ending):
         self.asked = asked
         """B/s it takes with the channel to itself while it asks."""
         self.alone = asked if self.pace is None else min(asked, self.pace)
-        """B/s it would get with the channel to itself."""
 
     def set_limit(self, bytes_per_s: float | None) -> None:
         """Cap the rate from now on; None lifts the cap."""
@@ -134,26 +131,12 @@ class Transmission(Ending):
         """Bytes so far times their latency."""
         return self.waited + (self.progress(now) - self.history[-1][1]) * self.latency
 
-    def take(self, rate: float, latency: float, now: Ps) -> None:
-        """Go on at ``rate`` from ``now``."""
-        history, moved, size = self.history, 0.0, self.bytes
-        if history:
-            start, by_then, before, alone = history[-1]
-            moved = by_then + before * (now - start) / PS_PER_S
-            if moved > size:
-                moved = float(size)
-            self.waited += (moved - by_then) * self.latency
-            if before < alone and start < now:
-                self.slowed = True
-            if self.part < 1.0:
-                self.throttled += self._lost(before, now - start)
+    def throttle(self, now: Ps) -> None:
+        """The channel's clock is slow, or has been since the last row of the history: count what that has cost."""
+        if self.part < 1.0 and self.history:
+            start, _, before, _ = self.history[-1]
+            self.throttled += self._lost(before, now - start)
         self.part = self._channel.part
-        self.rate, self.latency, self.fresh = rate, latency, False
-        history.append((now, moved, rate, self.alone))
-        if rate > 0:
-            self.due = now + round((size - moved) * PS_PER_S / rate)
-        else:
-            self.due = now if moved > size - CRUMB else None
 
     def _lost(self, rate: float, duration: Ps) -> float:
         """ps of ``duration`` at ``rate`` that the channel's full clock would have saved: its share would have been as
@@ -162,17 +145,10 @@ class Transmission(Ending):
         return duration * max(min(1.0 - rate / min(caps), 1.0 - self.part), 0.0) if min(caps) > 0 else 0.0
 
     def finish(self, now: Ps) -> None:
-        """The last byte has arrived."""
-        history, size, port = self.history, self.bytes, self.port
-        if history:
-            start, by_then, before, alone = history[-1]
-            port.waited += self.waited + (size - by_then) * self.latency
-            if before < alone and start < now:
-                self.slowed = True
-            if self.part < 1.0:
-                self.throttled += self._lost(before, now - start)
-        history.append((now, float(size), 0.0, self.alone))
-        port.moved += size
+        """The last byte has arrived: tell those who wait."""
+        if self.part < 1.0:
+            self.throttle(now)
+        arrive(self, now)
         self.end()
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bpusim.cores import CallResult, Opening, Plan
 from bpusim.dram import FlowChannel, PlainChannel
+from bpusim.dram.plain import PlainFlow
 from bpusim.metrics import Ledger
 from bpusim.ports import Flow
 from bpusim.trace import CallProgram
@@ -79,7 +80,7 @@ class Fleet:
         self.closing = False
         """Whether one is about to come to its end."""
         self.stuck = False
-        """Whether one can not go on like this."""
+        """Whether one cannot go on like this."""
 
     def over(self) -> None:
         """Nothing is to come: what would, knows the lanes, and they know it."""
@@ -121,7 +122,7 @@ class Lane:
         self._at, self._contended = 0, False
         self._ends: list[list[Ps]] = []
         self.flow = fleet.channel.take_over(flow, self._arrived)
-        self._on_host = fleet.channel.flow(cpu, self._moved)
+        self._on_host = PlainFlow(cpu, self._moved)
         fleet.opening += 1
 
     @staticmethod
