@@ -22,6 +22,7 @@ from bpusim.units import Ps
 
 if TYPE_CHECKING:
     from bpusim.arrays import Floats, Ints
+    from bpusim.trace import CallItems
 
 __all__ = ["Fetch", "detail_of"]
 
@@ -57,7 +58,7 @@ def detail_of(
             since[at] = max(since[at], flow.history[0][0])
     rows = items.op[tails]
     compute = np.array((begin[heads], computed[tails])).T
-    read = np.array((since[heads], arrived[tails])).T
+    read = np.array((since[_moving(items, heads, tails)], arrived[tails])).T
     write = np.array((read[:, 1], read[:, 1])).T
     written = np.flatnonzero(items.is_write)
     row = items.op[written] - (rows[0] if len(rows) else 0)
@@ -67,6 +68,14 @@ def detail_of(
     return CallDetail(
         core, label, call, result.start, result.end, rows, items.first[heads], causes, compute, read, write
     )
+
+
+def _moving(items: CallItems, heads: Ints, tails: Ints) -> Ints:
+    """The first item with bytes that each op reads, or its first one: its first tiles may have none."""
+    n = len(items.bytes)
+    with_bytes = np.where(items.is_write | (items.bytes == 0), n, np.arange(n))
+    following = np.minimum.accumulate(with_bytes[::-1])[::-1]
+    return np.where(following[heads] <= tails, following[heads], heads)
 
 
 def _with(first: Ints | int, then: Ints | int) -> Ints:

@@ -134,6 +134,14 @@ def test_each_op_has_its_times_on_array_and_dma(env: simpy.Environment) -> None:
     assert d.begun.all()
 
 
+@pytest.mark.parametrize("merge", ["off", "exact"])
+def test_an_op_is_fetched_from_its_first_byte_on(env: simpy.Environment, merge: Any) -> None:
+    """Three bytes in four tiles: the first has none, and the latency before them is no fetch."""
+    watch = Watch()
+    run(env, core_on(env, FakePort(env, latency=7 * NS), watch, merge=merge), call_of(op("a", 3, 4, tiles=4)))
+    assert spans(watch.details[0].read) == [(7, 7.3)]
+
+
 def test_a_call_that_comes_later_has_later_times(env: simpy.Environment) -> None:
     env.run(until=100 * NS)
     d = detail(env, call_of(op("a")))

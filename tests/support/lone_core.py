@@ -8,7 +8,7 @@ from typing import Any
 
 import simpy
 
-from bpusim.cores import BpuCore, CallResult
+from bpusim.cores import BpuCore, CallResult, Merge
 from bpusim.hardware import CoreSpec
 from bpusim.hardware.presets import machine_preset
 from bpusim.metrics import Recorder
@@ -112,9 +112,11 @@ def op(name: str, read: int = 100, cycles: int = 4, tiles: int = 1, write: int =
     )  # fmt: skip
 
 
-def core_on(env: simpy.Environment, port: Any, observer: Any = None, **changes: str) -> BpuCore:
+def core_on(
+    env: simpy.Environment, port: Any, observer: Any = None, *, merge: Merge = "exact", **changes: str
+) -> BpuCore:
     clock = ClockDomain("bpu0", GHZ)
-    return BpuCore(env, "bpu0", spec(**changes), clock, port, observer or Recorder(), merge="exact")
+    return BpuCore(env, "bpu0", spec(**changes), clock, port, observer or Recorder(), merge=merge)
 
 
 def begin(core: BpuCore, call: CallProgram, label: str = "s/frame") -> simpy.Event:
