@@ -178,10 +178,12 @@ class BpuCore:
     @property
     def opening(self) -> Opening | None:
         """The call in progress, if it is in the first flow of a plan, and nobody has disturbed or watches it."""
-        run, flow = self._run, self.flow
-        if flow is None or not isinstance(run, PlannedRun) or run.begun or self._watch or self._epochs:
+        if not self.opens or self._watch or self._epochs or self._fetches is not None:
             return None
-        return Opening(self._call, run.plan, self._start, self._wakeup, flow) if self._fetches is None else None
+        run, flow = self._run, self.flow
+        assert isinstance(run, PlannedRun)
+        assert flow is not None
+        return Opening(self._call, run.plan, self._start, self._wakeup, flow)
 
     @opening.setter
     def opening(self, now: Opening) -> None:

@@ -172,9 +172,7 @@ class Trace:
 
     def calls(self, phase: str, kvs: Sequence[int]) -> list[CallProgram]:
         """The one call of a token's ``phase`` at each of these positions, as ``bind`` makes them one by one."""
-        if self.header.kv == "capacity":
-            kvs = [max(self.header.context - self.phase(phase).tokens, 0)] * len(kvs)
-        return self.table(phase).calls(kvs, 1)
+        return self.table(phase).calls(self._read(kvs, self.phase(phase).tokens), 1)
 
     def bind(self, phase: str, *, kv: int | tuple[int, ...] = 0, tokens: int = 1) -> Program:
         """The phase at one position: ``kv`` cache entries before the step and ``tokens`` real tokens.
@@ -196,9 +194,13 @@ class Trace:
                 f"phase '{phase}' holds over an empty cache only, not behind {max(kvs)} entries",
                 do="read the whole prompt in one chunk: compile the model with a longer --chunk",
             )
+        return (self._tables.get(phase) or self.table(phase)).bind(self._read(kvs, chunk), tokens)
+
+    def _read(self, kvs: Sequence[int], chunk: int) -> tuple[int, ...]:
+        """How many cache entries before a step are read where there are so many."""
         if self.header.kv == "capacity":
-            kvs = (max(self.header.context - chunk, 0),) * len(kvs)
-        return (self._tables.get(phase) or self.table(phase)).bind(kvs, tokens)
+            return (max(self.header.context - chunk, 0),) * len(kvs)
+        return tuple(kvs)
 
     def split(self, parts: int | Sequence[int]) -> tuple[Trace, ...]:
         """Cut between layers: into ``parts`` even pieces, or pieces of the given numbers of layers.
