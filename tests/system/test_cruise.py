@@ -178,8 +178,8 @@ def test_a_flight_that_is_never_marked_again_has_an_end(file: Path, monkeypatch:
     ids=["few-cpu-cores", "log", "no-pool", "unmerged", "batch", "split", "one-core"],
 )
 def test_nothing_is_taken_ahead_while_somebody_else_is_there(file: Path, changes: Scene) -> None:
-    """Both users are there all the time: the second goes on as long as the first."""
-    assert taken(file, pair({"output": 12}, {"output": 12}, **changes)) == 0
+    """Of both users, who are there all the time: without the change 396 events are."""
+    assert taken(file, pair(**changes)) == 0
 
 
 # --- at random
@@ -191,16 +191,16 @@ def scenes(draw: st.DrawFn) -> Scene:
     cores = draw(st.integers(1, 3))
     scene: Scene = {"machine": board(cores={"count": max(cores, 2)}), "models": {}, "streams": {}}
     if draw(st.booleans()):
-        scene["machine"]["host"] = {"cores": draw(st.integers(1, 8))}
+        scene["machine"]["host"] = {"cores": draw(st.integers(2, 8))}
     for k in range(cores):
         more: Scene = draw(st.sampled_from([{}, {}, {"max_call": "2 ms"}, {"priority": 254}]))
         scene["models"][f"m{k}"] = model(k, draw(st.sampled_from(["0.5b", "0.5b", "1.5b"])), **more)
-        for n in range(draw(st.sampled_from([1, 1, 1, 2]))):
+        for n in range(draw(st.sampled_from([1] * 6 + [2]))):
             ways: list[Scene] = [
                 {}, {"requests": 2, "think": "50 ms"}, {"start": "100.5 ms"}, {"requests": 2, "history": "kept"},
                 {"arrivals": {"poisson": "2 Hz"}, "requests": 2}, {"pace": "30 Hz"}, {"slo": {"tpot": "40 ms"}},
             ]  # fmt: skip
-            output = draw(st.sampled_from([1, 2, 3, 4, 5, 40, 41, 90]))
+            output = draw(st.sampled_from([3, 12, 40, 41, 90, 150]))
             scene["streams"][f"u{k}{n}"] = user(f"m{k}", output, **draw(st.sampled_from(ways)))
     if draw(st.integers(0, 3)) == 0:
         scene["models"]["eye"] = {"trace": str(TRACES / "resnet50-992.trace"), "cores": f"bpu{max(cores, 2) - 1}"}
@@ -212,7 +212,13 @@ def scenes(draw: st.DrawFn) -> Scene:
     return scene
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(scene=scenes())
-def test_whatever_happens(tmp_path_factory: pytest.TempPathFactory, scene: Scene) -> None:
-    taken(tmp_path_factory.mktemp("scene") / "scene.yaml", scene)
+def test_whatever_happens(file: Path) -> None:
+    ahead: list[int] = []
+
+    @settings(max_examples=50, deadline=None, derandomize=True)
+    @given(scene=scenes())
+    def same(scene: Scene) -> None:
+        ahead.append(taken(file, scene))
+
+    same()
+    assert sum(some > 0 for some in ahead) >= 15, f"hardly any scene has steps to take ahead: {ahead}"
