@@ -28,8 +28,8 @@ _CLOSE = 3
 """Steps before its last one from which on a lane is marked each time."""
 _LEFT = 8
 """Steps that an answer must have left: fewer are not worth it."""
-_AHEAD = 64
-"""Steps whose costs are worked out together."""
+_FEW, _MANY = 4, 64
+"""Steps whose costs are worked out together: at first, since a flight may be short, and at most."""
 
 
 class Start(NamedTuple):
@@ -109,6 +109,7 @@ class Lane:
         self._prepare = host.span(spec.doorbell) if asynchronous else host.span(spec.doorbell + prepared)
         self._aside = host.span(prepared) if asynchronous else None
         self._calls: list[CallProgram] = []
+        self._together = _FEW // 2
         self._io = opening.call.written("io")
         self._leaving = host.span(spec.interrupt + host.cache_ps(self._io))
         duration, self._traffic = answer.sampling
@@ -152,7 +153,8 @@ class Lane:
         """A token is out: the doorbell for the next one, as soon as its call is prepared, and the core is at it."""
         step, kv = self._first + len(self._steps), self.answer.kv
         if not self._calls:
-            steps = range(kv + step, kv + min(step + _AHEAD, self._last))
+            self._together = min(2 * self._together, _MANY)
+            steps = range(kv + step, kv + min(step + self._together, self._last))
             self._calls = self.answer.model.trace.calls(self._leg.phase, steps)[::-1]
         if step + _CLOSE >= self._last:
             self._fleet.closing = True
